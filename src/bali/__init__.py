@@ -1,0 +1,28 @@
+"""Bayesian neural networks that train by exact layerwise inference."""
+
+from importlib.metadata import version
+
+from bali import likelihoods
+from bali.files import ModelFileError
+from bali.inference import LayerwiseInference
+from bali.layers import StackedLinear, UnsupportedLayerError, stack
+from bali.linalg import NumericalError, NumericalRepairWarning
+from bali.mniw import MNIW
+from bali.moments import Moments
+from bali.predictive import Predictive
+
+__version__ = version("bali-torch")
+
+__all__ = [
+    "MNIW",
+    "LayerwiseInference",
+    "ModelFileError",
+    "Moments",
+    "NumericalError",
+    "NumericalRepairWarning",
+    "Predictive",
+    "StackedLinear",
+    "UnsupportedLayerError",
+    "likelihoods",
+    "stack",
+]

@@ -1,0 +1,93 @@
+"""Triangular algebra behind one gate.
+
+Every Cholesky factorisation of the package is made by `cholesky`. It is the only place that adds anything
+to a matrix: nothing when the factorisation succeeds, and otherwise the smallest multiple of the matrix's own
+diagonal that makes it succeed, which is counted and warned about. A multiple of the diagonal, unlike a
+multiple of the identity, means the same to features measured in metres and in micrometres.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+# Relative to the diagonal. The first is below what float32 statistics resolve; the last changes a variance by 1 %.
+_JITTERS = (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+
+
+class NumericalError(ArithmeticError):
+    """A computation left the range of floating-point numbers; the message names the layer and a remedy."""
+
+
+class NumericalRepairWarning(RuntimeWarning):
+    """A matrix that should be positive definite was not, and was repaired; said once per matrix name."""
+
+
+@dataclass
+class Repairs:
+    """How often each named matrix had to be repaired, and the largest jitter it needed."""
+
+    count: dict[str, int] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, jitter: float) -> None:
+        if name not in self.count:
+            warnings.warn(
+                f"{name} was not positive definite and got a jitter of {jitter:g} times its diagonal. "
+                "Results are those of a slightly stronger prior. Standardise the features, lower effective_size "
+                "or use a float64 module to avoid this.",
+                NumericalRepairWarning,
+                stacklevel=3,
+            )
+        self.count[name] = self.count.get(name, 0) + 1
+        self.largest[name] = max(self.largest.get(name, 0.0), jitter)
+
+
+def cholesky(matrix: Tensor, name: str = "matrix", repairs: Repairs | None = None) -> Tensor:
+    """Lower Cholesky factor of a batch of symmetric matrices (..., D, D).
+
+    Batch elements that are not positive definite are repaired one by one. Raises `NumericalError` where there
+    are NaNs or infinities, or where no small repair helps.
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    # An infinite diagonal passes LAPACK's test, so the factor is looked at as well.
+    if not bool(info.any()) and math.isfinite(float(factor.diagonal(dim1=-2, dim2=-1).sum())):
+        return factor
+    if not bool(torch.isfinite(matrix).all()):
+        raise NumericalError(
+            f"{name} contains NaN or infinite values. Check the inputs for extreme values, standardise them, "
+            "lower step_size, or use a float64 module."
+        )
+    diagonal = torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+    for jitter in _JITTERS:
+        failed = (info != 0).to(matrix.dtype)[..., None, None]
+        factor, still = torch.linalg.cholesky_ex(matrix + jitter * failed * diagonal)
+        if not bool(still.any()):
+            (Repairs() if repairs is None else repairs).add(name, jitter)
+            return factor
+    raise NumericalError(
+        f"{name} is not positive definite, even with {_JITTERS[-1]:g} times its diagonal added. "
+        "Raise noise_floor or lower prior_variance, step_size or effective_size."
+    )
+
+
+def half_solve(factor: Tensor, right: Tensor) -> Tensor:
+    """C⁻¹B for the lower factor C of A = C Cᵀ, so that (C⁻¹B)ᵀ(C⁻¹B) = BᵀA⁻¹B is symmetric by construction."""
+    return torch.linalg.solve_triangular(factor, right, upper=False)
+
+
+def transposed_half_solve(factor: Tensor, right: Tensor) -> Tensor:
+    """C⁻ᵀB: turns standard normal columns into columns with covariance A⁻¹."""
+    return torch.linalg.solve_triangular(factor.mT, right, upper=True)
+
+
+def logdet(factor: Tensor) -> Tensor:
+    """log |A| from the lower factor of A."""
+    return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def symmetric(matrix: Tensor) -> Tensor:
+    """The symmetric part, which rounding may have left."""
+    return 0.5 * (matrix + matrix.mT)

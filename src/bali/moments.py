@@ -1,0 +1,90 @@
+"""Sufficient statistics of a linear regression, and their debiased moving average.
+
+Rows are observations: x is (..., n, D_in), y is (..., n, D_out). With `bias` a column of ones stands last in x;
+it is never written out, only its products are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def _with_bias(xx: Tensor, x_sum: Tensor, n: Tensor | float) -> Tensor:
+    """Gram matrix of (x, 1) from that of x, the column sums of x and the number (or weight) of rows."""
+    d = xx.shape[-1]
+    out = xx.new_empty((*xx.shape[:-2], d + 1, d + 1))
+    out[..., :d, :d] = xx
+    out[..., :d, d] = x_sum
+    out[..., d, :d] = x_sum
+    out[..., d, d] = n
+    return out
+
+
+@dataclass(frozen=True)
+class Moments:
+    """XᵀX, XᵀY, YᵀY and the number of rows: all that a Bayesian linear regression needs to know of its data.
+
+    Moments of disjoint data add. The paper's averages hold moments scaled to N_eff rows.
+    """
+
+    xx: Tensor  # (..., D_x, D_x)
+    xy: Tensor  # (..., D_x, D_y)
+    yy: Tensor  # (..., D_y, D_y)
+    n: Tensor | float
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, *, bias: bool, weight: Tensor | None = None) -> Moments:
+        """Moments of rows x (..., n, D_in) and y (..., n, D_y); `weight` (n,) counts a row that many times."""
+        wx = x if weight is None else x * weight[:, None]
+        wy = y if weight is None else y * weight[:, None]
+        n = x.shape[-2] if weight is None else float(weight.sum())
+        xx, xy, yy = wx.mT @ x, wx.mT @ y, wy.mT @ y
+        if bias:
+            xx = _with_bias(xx, wx.sum(-2), n)
+            xy = torch.cat([xy, wy.sum(-2, keepdim=True)], dim=-2)
+        return cls(xx, xy, yy, n)
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.n + other.n)
+
+    def scaled(self, factor: float) -> Moments:
+        return Moments(self.xx * factor, self.xy * factor, self.yy * factor, self.n * factor)
+
+    def to(self, dtype: torch.dtype) -> Moments:
+        return Moments(self.xx.to(dtype), self.xy.to(dtype), self.yy.to(dtype), self.n)
+
+    def with_target_scale(self, scale: Tensor) -> Moments:
+        """Moments of (X, Y diag(scale)); scale is (..., D_y)."""
+        return Moments(self.xx, self.xy * scale[..., None, :], self.yy * scale[..., :, None] * scale[..., None, :], self.n)
+
+    def shifted(self, weights: Tensor) -> Moments:
+        """Moments of (X, Y + X W), exactly and without the rows: W is (..., D_x, D_y)."""
+        xxw = self.xx @ weights
+        cross = weights.mT @ self.xy
+        return Moments(self.xx, self.xy + xxw, self.yy + cross + cross.mT + weights.mT @ xxw, self.n)
+
+
+@dataclass
+class DebiasedRate:
+    """The weight of the newest value in a debiased exponential moving average.
+
+    Ψ_t = (1−β_t)Ψ_{t−1} + β_t v_t with Ψ_0 = 0 has total weight b_t = 1 − Π(1−β_s). The debiased average Ψ_t/b_t is
+    itself a moving average with rate β_t/b_t, so neither Ψ nor the division need to be kept: `advance` returns that
+    rate and every average of one inference is updated by `average.lerp(new, rate)`. The first rate is 1.
+    """
+
+    weight: float = 0.0  # b_t
+
+    def advance(self, rate: float) -> float:
+        if not 0.0 < rate <= 1.0:
+            raise ValueError(f"ema_rate must be in (0, 1], got {rate}")
+        self.weight = 1.0 - (1.0 - self.weight) * (1.0 - rate)
+        return rate / self.weight
+
+
+def averaged(old: Tensor | None, new: Tensor, rate: float) -> Tensor:
+    """One step of a moving average whose first value is the first observation."""
+    return new if old is None or rate == 1.0 else old.lerp(new, rate)

@@ -1,0 +1,277 @@
+"""Predictive distributions: mixtures over samples of the network's weights.
+
+Components come first: S components, n rows, D outputs or classes. The mixture is never collapsed to a Gaussian;
+log-probabilities and quantiles are those of the mixture itself.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy import special, stats
+from torch import Tensor
+
+from bali import linalg
+from bali.sampling import chi_square, standard_normal
+
+
+class Predictive(ABC):
+    """What all predictions share: rows, samples, log-probabilities."""
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int: ...
+
+    @abstractmethod
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log predictive density or probability of the observed y, (n,)."""
+
+    @abstractmethod
+    def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws of y, (n_samples, n, ...)."""
+
+    @abstractmethod
+    def rows(self, index: Any) -> Predictive:
+        """The same prediction for some of the rows."""
+
+
+@dataclass(frozen=True)
+class RegressionPredictive(Predictive):
+    """Mixture of S Gaussians (or Student-t's) with covariances inflation · noise.
+
+    `std`, quantiles and intervals are those of a new observation: the noise is included. `epistemic` is the part that
+    more data would remove, `aleatoric` the noise; their sum is the variance.
+    """
+
+    means: Tensor  # (S, n, D)
+    noise: Tensor  # (S or 1, D, D)
+    inflation: Tensor | None = None  # (S, n): 1 + xᵀRx where the output layer's weights are integrated out
+    dof: float | None = None  # Student-t components; `noise` is then their shape matrix
+
+    @property
+    def n_rows(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def mean(self) -> Tensor:
+        """(n, D)"""
+        return self.means.mean(0)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Variance of the noise, (n, D)."""
+        noise = self.noise.diagonal(dim1=-2, dim2=-1).mean(0) * self._tail_factor
+        return noise.expand(self.n_rows, -1)
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Variance due to uncertain weights, (n, D)."""
+        spread = self.means.var(0, correction=0)
+        if self.inflation is None:
+            return spread
+        diagonal = self.noise.diagonal(dim1=-2, dim2=-1)[:, None, :] * self._tail_factor
+        return spread + ((self.inflation - 1.0)[..., None] * diagonal).mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.epistemic + self.aleatoric
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation of a new observation, noise included, (n, D)."""
+        return self.variance.sqrt()
+
+    @property
+    def covariance(self) -> Tensor:
+        """Covariance between the outputs of a new observation, noise included, (n, D, D)."""
+        centred = (self.means - self.mean).transpose(0, 1)  # (n, S, D)
+        spread = centred.mT @ centred / self.means.shape[0]
+        noise = self.noise * self._tail_factor
+        if self.inflation is None:
+            return spread + noise.mean(0)
+        return spread + torch.einsum("sn,sij->nij", self.inflation, noise.expand(self.means.shape[0], -1, -1)) / len(
+            self.means
+        )
+
+    @property
+    def _tail_factor(self) -> float:
+        """Variance of a Student-t over its shape; infinite for two degrees of freedom or fewer."""
+        if self.dof is None:
+            return 1.0
+        return self.dof / (self.dof - 2.0) if self.dof > 2.0 else math.inf
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        d = self.means.shape[-1]
+        factor = linalg.cholesky(self.noise, "predictive noise")
+        white = linalg.half_solve(factor, (self._columns(y) - self.means).mT)  # (S, D, n)
+        squared = white.square().sum(-2)
+        logdet = linalg.logdet(factor)[:, None].expand_as(squared)
+        if self.inflation is not None:
+            squared = squared / self.inflation
+            logdet = logdet + d * self.inflation.log()
+        if self.dof is None:
+            components = -0.5 * (squared + logdet + d * math.log(2 * math.pi))
+        else:
+            v = self.dof
+            constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - d / 2 * math.log(v * math.pi)
+            components = constant - 0.5 * logdet - 0.5 * (v + d) * torch.log1p(squared / v)
+        return components.logsumexp(0) - math.log(len(components))
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """Marginal distribution functions, (n, D)."""
+        standard = (self._columns(y) - self.means) / self._component_std()
+        if self.dof is None:
+            return torch.special.ndtr(standard).mean(0)
+        return _student_cdf(standard, self.dof).mean(0)
+
+    def quantiles(self, levels: float | list[float] | Tensor) -> Tensor:
+        """Marginal quantiles of a new observation, (len(levels), n, D), by bisection on the mixture's own cdf."""
+        q = torch.as_tensor(levels, dtype=self.means.dtype, device=self.means.device).reshape(-1)
+        if bool(((q <= 0) | (q >= 1)).any()):
+            raise ValueError("quantile levels must lie strictly between 0 and 1")
+        return torch.stack([self._quantile(float(level)) for level in q])
+
+    def _quantile(self, level: float) -> Tensor:
+        # A mixture's quantile lies between the smallest and the largest quantile of its components.
+        z = _normal_quantile(level) if self.dof is None else _student_quantile(level, self.dof)
+        ends = self.means + z * self._component_std()
+        low, high = ends.amin(0), ends.amax(0)
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            if bool(((middle <= low) | (middle >= high)).all()):  # the interval is one rounding step wide
+                break
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)
+
+    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Central interval that holds a new observation with this probability: lower and upper ends, (n, D) each."""
+        if not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}")
+        low, high = self.quantiles([(1 - coverage) / 2, (1 + coverage) / 2])
+        return low, high
+
+    def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        s, n, d = self.means.shape
+        which = torch.randint(s, (n_samples,), generator=generator, device=self.means.device)
+        noise = standard_normal((n_samples, n, d), self.means, generator)
+        factor = linalg.cholesky(self.noise, "predictive noise").expand(s, -1, -1)[which]
+        if self.inflation is not None:
+            noise = noise * self.inflation[which].sqrt()[..., None]
+        if self.dof is not None:
+            chi2 = chi_square(self.means.new_full((n_samples, n, 1), self.dof), generator)
+            noise = noise * (self.dof / chi2).sqrt()
+        return self.means[which] + noise @ factor.mT
+
+    def rows(self, index: Any) -> RegressionPredictive:
+        inflation = None if self.inflation is None else self.inflation[:, index]
+        return RegressionPredictive(self.means[:, index], self.noise, inflation, self.dof)
+
+    def affine(self, scale: Tensor, shift: Tensor) -> RegressionPredictive:
+        """The distribution of scale · y + shift, with (D,) tensors: undoes a standardisation of the targets."""
+        noise = self.noise * scale[:, None] * scale[None, :]
+        return RegressionPredictive(self.means * scale + shift, noise, self.inflation, self.dof)
+
+    def _component_std(self) -> Tensor:
+        """Scale of each marginal component, (S or 1, n or 1, D)."""
+        std = self.noise.diagonal(dim1=-2, dim2=-1).sqrt()[:, None, :]
+        return std if self.inflation is None else std * self.inflation.sqrt()[..., None]
+
+    def _columns(self, y: Tensor) -> Tensor:
+        y = y.to(self.means.dtype)
+        if y.dim() == 1 and self.means.shape[-1] == 1:
+            y = y[:, None]
+        if y.shape != self.means.shape[1:]:
+            raise ValueError(f"y has shape {tuple(y.shape)}, the prediction has {tuple(self.means.shape[1:])}")
+        return y
+
+
+@dataclass(frozen=True)
+class ClassPredictive(Predictive):
+    """Mixture of class probabilities, (S, n, C)."""
+
+    component_probabilities: Tensor
+
+    @property
+    def n_rows(self) -> int:
+        return self.component_probabilities.shape[1]
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(n, C)"""
+        return self.component_probabilities.mean(0)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probabilities
+
+    @property
+    def std(self) -> Tensor:
+        """Spread of the class probabilities over weight samples (epistemic only), (n, C)."""
+        return self.component_probabilities.std(0, correction=0)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Total uncertainty, in nats, (n,)."""
+        return _entropy(self.probabilities)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Expected entropy given the weights, (n,)."""
+        return _entropy(self.component_probabilities).mean(0)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Between the class and the weights, (n,): the uncertainty that more data would remove."""
+        return (self.entropy - self.aleatoric).clamp_min(0.0)
+
+    @property
+    def epistemic(self) -> Tensor:
+        return self.mutual_information
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log probability of class indices y, (n,)."""
+        index = y.long().reshape(-1, 1)
+        if len(index) != self.n_rows:
+            raise ValueError(f"y has {len(index)} rows, the prediction has {self.n_rows}")
+        # A probability that underflowed is reported as the smallest one that the type can hold, not as −∞.
+        tiny = torch.finfo(self.component_probabilities.dtype).tiny
+        return self.probabilities.gather(-1, index).squeeze(-1).clamp_min(tiny).log()
+
+    def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        return torch.multinomial(self.probabilities, n_samples, replacement=True, generator=generator).T
+
+    def rows(self, index: Any) -> ClassPredictive:
+        return ClassPredictive(self.component_probabilities[:, index])
+
+
+def _entropy(p: Tensor) -> Tensor:
+    return torch.special.entr(p).sum(-1)
+
+
+def _normal_quantile(level: float) -> float:
+    return float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
+
+
+def _student_quantile(level: float, dof: float) -> float:
+    return float(stats.t.ppf(level, dof))
+
+
+def _student_cdf(t: Tensor, dof: float) -> Tensor:
+    return torch.as_tensor(special.stdtr(dof, t.cpu().numpy()), dtype=t.dtype, device=t.device)
+
+
+def concatenate(parts: list[Predictive]) -> Predictive:
+    """Predictions for consecutive chunks of rows, made with the same components, as one."""
+    first = parts[0]
+    if isinstance(first, ClassPredictive):
+        chunks = [p.component_probabilities for p in parts if isinstance(p, ClassPredictive)]
+        return ClassPredictive(torch.cat(chunks, 1))
+    assert isinstance(first, RegressionPredictive)
+    chunks_r = [p for p in parts if isinstance(p, RegressionPredictive)]
+    inflation = None if first.inflation is None else torch.cat([p.inflation for p in chunks_r if p.inflation is not None], 1)
+    return RegressionPredictive(torch.cat([p.means for p in chunks_r], 1), first.noise, inflation, first.dof)
