@@ -32,8 +32,8 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tens
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -55,7 +55,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         raise ModelFileError(f"{os.fspath(path)!r} holds a {header.get('kind')!r}, expected a {kind!r}")
     if int(header["version"]) > VERSION:
         raise ModelFileError(
-            f"{os.fspath(path)!r} has format version {header['version']}, this bali reads up to {VERSION}: upgrade bali-torch"
+            f"{os.fspath(path)!r} has format version {header['version']}, this bali reads up to {VERSION}: "
+            "upgrade bali-torch"
         )
     meta: dict[str, Any] = json.loads(header["meta"])
     return meta, tensors

@@ -136,10 +136,10 @@ def _stack_linear(linears: Sequence[nn.Module | None], name: str) -> StackedLine
     new = StackedLinear(len(linears), *shape, bias=bias).to(first.weight)
     with torch.no_grad():
         for k, linear in enumerate(linears):
-            same = isinstance(linear, nn.Linear) and (linear.in_features, linear.out_features) == shape
-            if not same or (linear.bias is not None) != bias:
+            if not isinstance(linear, nn.Linear) or (linear.in_features, linear.out_features) != shape:
                 raise ValueError(f"networks to stack differ in layer '{name}'")
-            assert isinstance(linear, nn.Linear)
+            if (linear.bias is not None) != bias:
+                raise ValueError(f"networks to stack differ in the bias of layer '{name}'")
             new.weight[k] = linear.weight
             if linear.bias is not None and new.bias is not None:
                 new.bias[k] = linear.bias

@@ -40,8 +40,9 @@ class PosteriorSampler:
         if x.shape[dim] == 0:
             raise ValueError("x has no rows")
         start = generator.get_state()
-        for chunk in x.split(chunk_rows, dim):
+        for start_row in range(0, x.shape[dim], chunk_rows):
             generator.set_state(start)  # every chunk sees the same weight samples
+            chunk = x.narrow(dim, start_row, min(chunk_rows, x.shape[dim] - start_row))
             yield self._predict(chunk, n_samples, method, generator)
             if method == "local":
                 start = generator.get_state()  # noise is per row: go on instead

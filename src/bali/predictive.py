@@ -90,12 +90,10 @@ class RegressionPredictive(Predictive):
         """Covariance between the outputs of a new observation, noise included, (n, D, D)."""
         centred = (self.means - self.mean).transpose(0, 1)  # (n, S, D)
         spread = centred.mT @ centred / self.means.shape[0]
-        noise = self.noise * self._tail_factor
+        noise = (self.noise * self._tail_factor).expand(len(self.means), -1, -1)
         if self.inflation is None:
             return spread + noise.mean(0)
-        return spread + torch.einsum("sn,sij->nij", self.inflation, noise.expand(self.means.shape[0], -1, -1)) / len(
-            self.means
-        )
+        return spread + torch.einsum("sn,sij->nij", self.inflation, noise) / len(self.means)
 
     @property
     def _tail_factor(self) -> float:
