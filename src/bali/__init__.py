@@ -3,6 +3,8 @@
 from importlib.metadata import version
 
 from bali import likelihoods
+from bali.estimator_files import load
+from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
 from bali.inference import LayerwiseInference
 from bali.layers import StackedLinear, UnsupportedLayerError, stack
@@ -15,6 +17,8 @@ __version__ = version("bali-torch")
 
 __all__ = [
     "MNIW",
+    "BALIClassifier",
+    "BALIRegressor",
     "LayerwiseInference",
     "ModelFileError",
     "Moments",
@@ -24,5 +28,6 @@ __all__ = [
     "StackedLinear",
     "UnsupportedLayerError",
     "likelihoods",
+    "load",
     "stack",
 ]

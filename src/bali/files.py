@@ -23,8 +23,18 @@ class ModelFileError(ValueError):
 
 def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write in one move: an existing file is replaced only by a complete new one."""
-    header = {"format": FORMAT, "kind": kind, "version": str(VERSION), "meta": json.dumps(meta, allow_nan=True)}
-    data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=header)
+    # How a matrix lies in memory decides how products with it are rounded. It is kept, so that a run that goes on from
+    # a file is the same run to the last bit.
+    by_column = [name for name, t in tensors.items() if t.dim() > 1 and not t.is_contiguous() and t.mT.is_contiguous()]
+    header = {
+        "format": FORMAT,
+        "kind": kind,
+        "version": str(VERSION),
+        "meta": json.dumps(meta, allow_nan=True),
+        "by_column": json.dumps(by_column),
+    }
+    stored = {name: t.mT if name in by_column else t for name, t in tensors.items()}
+    data = save({name: t.detach().cpu().contiguous() for name, t in stored.items()}, metadata=header)
     target = Path(path)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
@@ -45,21 +55,28 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         raise FileNotFoundError(f"no file at {os.fspath(path)!r}")
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            meta, by_column = _checked_header(path, kind, file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except SafetensorError as error:
         raise ModelFileError(f"{os.fspath(path)!r} is truncated or not a bali file ({error})") from error
+    return meta, {name: t.mT if name in by_column else t for name, t in tensors.items()}
+
+
+def _checked_header(path: str | os.PathLike[str], kind: str, header: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """`meta` and the names of tensors that lie in columns."""
+    shown = repr(os.fspath(path))
     if header.get("format") != FORMAT:
-        raise ModelFileError(f"{os.fspath(path)!r} was not written by bali")
+        raise ModelFileError(f"{shown} was not written by bali")
+    version = header.get("version", "")
+    if version.isdecimal() and int(version) > VERSION:
+        raise ModelFileError(f"{shown} has format version {version}, this bali reads up to {VERSION}: upgrade bali-torch")
     if header.get("kind") != kind:
-        raise ModelFileError(f"{os.fspath(path)!r} holds a {header.get('kind')!r}, expected a {kind!r}")
-    if int(header["version"]) > VERSION:
-        raise ModelFileError(
-            f"{os.fspath(path)!r} has format version {header['version']}, this bali reads up to {VERSION}: "
-            "upgrade bali-torch"
-        )
-    meta: dict[str, Any] = json.loads(header["meta"])
-    return meta, tensors
+        raise ModelFileError(f"{shown} holds a {header.get('kind')!r}, expected a {kind!r}")
+    try:
+        int(version)
+        return json.loads(header["meta"]), json.loads(header["by_column"])
+    except (KeyError, ValueError) as error:
+        raise ModelFileError(f"{shown} has a damaged header ({error!r})") from error
 
 
 def _umask() -> int:

@@ -14,7 +14,9 @@ Averages are debiased (`DebiasedRate`), so "average" means Ψ/b of the paper.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -168,7 +170,7 @@ class LayerwiseInference:
     def _find_output_layer(self, output: Tensor, calls: Mapping[str, list[Call]]) -> None:
         """In a regression, the layer whose outputs are the module's; it gets its own noise floor."""
         for name, (last, *more) in ((name, layer_calls[::-1]) for name, layer_calls in calls.items()):
-            if not more and last.z.numel() == output.numel() and torch.equal(last.z.reshape(output.shape), output):
+            if not more and last.is_the(output):
                 self.output_layer = name
         if self.output_layer is None:
             raise ValueError("with a Gaussian likelihood the module must end in a linear layer that is trained")
@@ -178,13 +180,18 @@ class LayerwiseInference:
 
     # --- the step -----------------------------------------------------------------------------------------------
 
-    def step(self, x: Tensor, y: Tensor, ema_rate: float | None = None) -> Tensor:
+    def step(self, x: Tensor, y: Tensor, ema_rate: float | None = None, sample_weight: Tensor | None = None) -> Tensor:
         """Take in one mini-batch. Returns its mean log-likelihood under the weights used, one per member if stacked.
 
+        `sample_weight`, (n,) or (K, n) for stacked members, counts a row that many times; rows of weight 0 are left out.
         If anything fails, an error is raised and the posteriors stay what they were.
         """
         if len(y) != len(x) and self.network.members is None:
             raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
+        if sample_weight is not None:
+            sample_weight = sample_weight.to(x.dtype)
+            if not bool((sample_weight >= 0).all()) or not bool((sample_weight.sum(-1) > 0).all()):
+                raise ValueError("sample_weight must not be negative, and must be positive for some row (of each member)")
         local_noise: dict[str, list[Tensor]] = {name: [] for name in self.states}
         with torch.enable_grad():
             output, calls = self.network.forward(x, self._perturbation(local_noise))
@@ -195,7 +202,11 @@ class LayerwiseInference:
             z = z.reshape(calls[self.output_layer][0].z.shape)  # a final squeeze is undone
         y = self.likelihood.targets(y, z)
         noise_factor = self._observation_noise_factor()
-        log_likelihood = self.likelihood.log_prob(z, y, noise_factor).mean(-1)
+        values = self.likelihood.log_prob(z, y, noise_factor)
+        if self.network.members is None:
+            values = values.reshape(-1)  # middle dimensions are rows
+        row_weight = _weight_of_rows(sample_weight, values)
+        log_likelihood = _row_mean(values, row_weight)
         if not bool(torch.isfinite(log_likelihood).all()):
             raise linalg.NumericalError(
                 f"the log-likelihood is not finite at step {self.steps + 1}. Look for NaN or extreme values in x and y, "
@@ -204,14 +215,16 @@ class LayerwiseInference:
         output_gradient = self.likelihood.gradient(z, y, noise_factor).reshape(output.shape)
         gradients = self._backward(output, output_gradient, calls)  # line 1
 
-        rate = DebiasedRate(self.rate.weight)
+        rate = replace(self.rate)
         if ema_rate is None:
             ema_rate = self.ema_rate(self.steps + 1) if callable(self.ema_rate) else self.ema_rate
-        rho = rate.advance(ema_rate)
+        rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
         states = {}
         for name, state in self.states.items():
             residual = y - z if name == self.output_layer else None
-            states[name] = self._update_layer(state, calls[name], gradients[name], residual, local_noise[name], rho)
+            states[name] = self._update_layer(
+                state, calls[name], gradients[name], residual, local_noise[name], sample_weight, rho
+            )
         self.states = {name: replace(state, weights=self._draw_weights(state)) for name, state in states.items()}  # line 6
         self.rate, self.steps = rate, self.steps + 1
         self.network.assign({name: state.weights for name, state in self.states.items()})
@@ -235,32 +248,33 @@ class LayerwiseInference:
         gradients: list[Tensor],
         residual: Tensor | None,
         local_noise: list[Tensor],
+        weight: Tensor | None,
         rho: float,
     ) -> LayerState:
-        layer, dtype = state.layer, self.algebra_dtype
+        layer = state.layer
         xs = [layer.rows(call.x) for call in calls]
         gs = [layer.rows(g) for g in gradients]
-        n_rows = sum(x.shape[-2] for x in xs)
+        weights = [_weight_of_rows(weight, g[..., 0]) for g in gs]
         # Targets minus the outputs that were computed: what is true of the data, or the gradient. For local noise these
         # outputs are XM + E, otherwise XW.
         at_outputs = [layer.rows(residual)] if residual is not None else gs
-        moments = _sum(Moments.of(x, d, bias=layer.has_bias) for x, d in zip(xs, at_outputs, strict=True)).to(dtype)
+        moments = self._moments(layer, xs, at_outputs, weights)
         gg = state.gg
         scale = None
         if residual is None:  # line 2
-            gg = averaged(gg, moments.yy.diagonal(dim1=-2, dim2=-1) / n_rows, rho)
+            gg = averaged(gg, moments.scaled_to(1.0).yy.diagonal(dim1=-2, dim2=-1), rho)
             scale = gradient_scale(gg, self.step_size)
         # line 3
         keep_noise = self.target_noise or residual is not None
         if local_noise and keep_noise:
             steps = at_outputs if scale is None else [g * scale.to(g.dtype).unsqueeze(-2) for g in gs]
             rows = [s + layer.rows(e) for s, e in zip(steps, local_noise, strict=True)]
-            moments = _sum(Moments.of(x, d, bias=layer.has_bias) for x, d in zip(xs, rows, strict=True)).to(dtype)
+            moments = self._moments(layer, xs, rows, weights)
         else:
             moments = moments if scale is None else moments.with_target_scale(scale)
             if self.reparam == "weight":
                 moments = relative_to_mean(moments, state.weights, state.reference, keep_noise=keep_noise)
-        moments = moments.scaled(self.effective_size / n_rows)
+        moments = moments.scaled_to(self.effective_size)
         xx = averaged(state.xx, moments.xx, rho)  # line 4
         if self.update == "mean":  # line 5
             posterior = mean_update(state.prior, state.posterior, state.reference, xx, moments, rho)
@@ -269,6 +283,12 @@ class LayerwiseInference:
             targets, posterior = natural_update(state.prior, state.targets, state.reference, xx, moments, rho)
         posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
         return replace(state, posterior=posterior, xx=xx, gg=gg, targets=targets)
+
+    def _moments(self, layer: LinearLayer, xs: list[Tensor], ys: list[Tensor], weights: list[Tensor | None]) -> Moments:
+        """Moments of all calls' rows, in the type of the algebra."""
+        batches = zip(xs, ys, weights, strict=True)
+        first, *more = [Moments.of(x, y, bias=layer.has_bias, weight=w) for x, y, w in batches]
+        return functools.reduce(operator.add, more, first).to(self.algebra_dtype)
 
     def _draw_weights(self, state: LayerState) -> Tensor:
         posterior = state.posterior
@@ -359,6 +379,7 @@ class LayerwiseInference:
         meta = {
             "steps": self.steps,
             "ema_weight": self.rate.weight,
+            "ema_squares": self.rate.squares,
             "output_layer": self.output_layer,
             "update": self.update,
             "effective_size": self.effective_size,
@@ -392,7 +413,7 @@ class LayerwiseInference:
                 targets = Moments(own["xx"], own["xy"], own["yy"], self.effective_size)
             states[name] = LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets)
         self.states = states
-        self.steps, self.rate = meta["steps"], DebiasedRate(meta["ema_weight"])
+        self.steps, self.rate = meta["steps"], DebiasedRate(meta["ema_weight"], meta["ema_squares"])
         self.generator.set_state(tensors["generator"].cpu())
         self.network.assign({name: state.weights for name, state in states.items()})
 
@@ -412,8 +433,18 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
-def _sum(moments: Iterator[Moments]) -> Moments:
-    total = next(moments)
-    for more in moments:
-        total = total + more
-    return total
+def _row_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over rows, (..., n) to (...)."""
+    return values.mean(-1) if weight is None else (values * weight).sum(-1) / weight.sum(-1)
+
+
+def _effective_rows(values: Tensor, weight: Tensor | None) -> float:
+    """How many rows of equal weight the batch (..., n) is worth, (Σw)²/Σw²; the mean over members."""
+    return float(values.shape[-1] if weight is None else (weight.sum(-1).square() / weight.square().sum(-1)).mean())
+
+
+def _weight_of_rows(weight: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Weights of rows (..., m) from those of examples (..., n), each of which may have become several rows."""
+    if weight is None or weight.shape[-1] == rows.shape[-1]:
+        return weight
+    return weight.repeat_interleave(rows.shape[-1] // weight.shape[-1], dim=-1)

@@ -31,6 +31,8 @@ class StackedLinear(nn.Module):
                 parameter.uniform_(-bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() not in (2, 3) or (x.dim() == 3 and len(x) != self.members):
+            raise ValueError(f"stacked layers take (n, D) or ({self.members}, n, D) inputs, got shape {tuple(x.shape)}")
         if self.bias is None:
             return x @ self.weight.mT
         if x.dim() == 3:
@@ -95,6 +97,11 @@ def find_layers(module: nn.Module) -> dict[str, LinearLayer]:
                 f"{[n for n, _ in trainable]} but is no linear layer. Call requires_grad_(False) on it to keep "
                 "it as it is, or replace it by nn.Linear layers."
             )
+        if not _is_plain(child):
+            raise UnsupportedLayerError(
+                f"layer '{shown}' ({type(child).__name__}) computes its weight from other parameters or has a forward of "
+                "its own. Remove the parametrisation, or freeze it with requires_grad_(False)."
+            )
         if len(trainable) != len(list(child.parameters(recurse=False))):
             raise UnsupportedLayerError(f"layer '{shown}' is partly frozen: freeze its weight and bias both, or neither.")
         layers[name] = LinearLayer(name, child)
@@ -112,6 +119,13 @@ def find_layers(module: nn.Module) -> dict[str, LinearLayer]:
     return layers
 
 
+def _is_plain(linear: nn.Linear | StackedLinear) -> bool:
+    """Its own parameters are the weight and bias themselves (no weight norm, no pruning), used as xWᵀ + b."""
+    names = {name for name, _ in linear.named_parameters(recurse=False)}
+    expected = {"weight"} if linear.bias is None else {"weight", "bias"}
+    return names == expected and type(linear).forward in (nn.Linear.forward, StackedLinear.forward)
+
+
 def stack(modules: Sequence[nn.Module]) -> nn.Module:
     """K networks of one shape as one module of `StackedLinear` layers, weights copied."""
     if not modules:
@@ -119,6 +133,10 @@ def stack(modules: Sequence[nn.Module]) -> nn.Module:
     stacked = copy.deepcopy(modules[0])
     named = [dict(m.named_modules()) for m in modules]
     for name, child in list(stacked.named_modules()):
+        if any(type(m.get(name)) is not type(child) or len(m) != len(named[0]) for m in named):
+            raise ValueError(f"networks to stack differ in module '{name}'")
+        if isinstance(child, nn.Linear) and not _is_plain(child):
+            raise UnsupportedLayerError(f"layer '{name}' ({type(child).__name__}) is no plain linear layer; cannot stack it")
         if isinstance(child, nn.Linear):
             new = _stack_linear([m.get(name) for m in named], name)
             if name == "":

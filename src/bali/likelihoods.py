@@ -79,7 +79,7 @@ class Categorical(Likelihood):
     def targets(self, y: Tensor, z: Tensor) -> Tensor:
         if y.is_floating_point() or y.dtype == torch.bool:
             raise TypeError(f"Categorical needs integer class indices, got {y.dtype}")
-        if y.shape not in (z.shape[:-1], z.shape[1:-1]):
+        if y.shape != z.shape[:-1] and not (z.dim() > 2 and y.shape == z.shape[1:-1]):
             raise _shape_error(y, z)
         y = y.long().expand(z.shape[:-1])
         if y.numel() and (int(y.min()) < 0 or int(y.max()) >= z.shape[-1]):
@@ -125,9 +125,10 @@ class Bernoulli(Likelihood):
 
 def _real_targets(y: Tensor, z: Tensor) -> Tensor:
     """y as numbers of z's shape; a missing first dimension is one that all members share."""
-    if y.shape not in (z.shape, z.shape[1:]) and z.shape[-1] == 1:
+    shapes = (z.shape, z.shape[1:]) if z.dim() > 2 else (z.shape,)
+    if y.shape not in shapes and z.shape[-1] == 1:
         y = y.unsqueeze(-1)
-    if y.shape not in (z.shape, z.shape[1:]):
+    if y.shape not in shapes:
         raise _shape_error(y, z)
     return y.to(z.dtype)
 

@@ -61,10 +61,11 @@ def cholesky(matrix: Tensor, name: str = "matrix", repairs: Repairs | None = Non
             "lower step_size, or use a float64 module."
         )
     diagonal = torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+    amount = torch.zeros_like(info, dtype=matrix.dtype)  # what each batch element needs, 0 for those that are sound
     for jitter in _JITTERS:
-        failed = (info != 0).to(matrix.dtype)[..., None, None]
-        factor, still = torch.linalg.cholesky_ex(matrix + jitter * failed * diagonal)
-        if not bool(still.any()):
+        amount = torch.where(info != 0, jitter, amount)
+        factor, info = torch.linalg.cholesky_ex(matrix + amount[..., None, None] * diagonal)
+        if not bool(info.any()):
             (Repairs() if repairs is None else repairs).add(name, jitter)
             return factor
     raise NumericalError(

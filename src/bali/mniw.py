@@ -67,7 +67,7 @@ class MNIW:
         device: torch.device | None = None,
         name: str = "prior",
     ) -> MNIW:
-        """M = 0, R = variance · I, U = noise · I, and the smallest integer dof that has a mean density: D_y + 1."""
+        """M = 0, R = variance · I, U = noise · I, and the smallest integer dof whose prediction has a mean: D_y + 1."""
         eye_x = torch.eye(n_inputs, dtype=dtype, device=device)
         eye_y = torch.eye(n_outputs, dtype=dtype, device=device)
         mean = torch.zeros(n_inputs, n_outputs, dtype=dtype, device=device)
@@ -213,7 +213,10 @@ class MNIW:
 
     def log_evidence(self, moments: Moments) -> Tensor:
         """log p(Y | X) with W and Σ integrated out, for this distribution as the prior."""
-        posterior = self.condition(moments)
+        return self.log_evidence_of(self.condition(moments))
+
+    def log_evidence_of(self, posterior: MNIW) -> Tensor:
+        """The `log_evidence` of the data that led from this prior to that posterior: a ratio of normalising constants."""
         d_y, u_0, u = self.n_outputs, self._dof, posterior._dof
         return (
             -0.5 * (u - u_0) * d_y * math.log(math.pi)

@@ -37,10 +37,12 @@ class Moments:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, *, bias: bool, weight: Tensor | None = None) -> Moments:
-        """Moments of rows x (..., n, D_in) and y (..., n, D_y); `weight` (n,) counts a row that many times."""
-        wx = x if weight is None else x * weight[:, None]
-        wy = y if weight is None else y * weight[:, None]
-        n = x.shape[-2] if weight is None else float(weight.sum())
+        """Moments of rows x (..., n, D_in) and y (..., n, D_y); `weight` (..., n) counts a row that many times."""
+        n: Tensor | float
+        if weight is None:
+            wx, wy, n = x, y, x.shape[-2]
+        else:
+            wx, wy, n = x * weight[..., None], y * weight[..., None], weight.sum(-1)
         xx, xy, yy = wx.mT @ x, wx.mT @ y, wy.mT @ y
         if bias:
             xx = _with_bias(xx, wx.sum(-2), n)
@@ -50,8 +52,11 @@ class Moments:
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.n + other.n)
 
-    def scaled(self, factor: float) -> Moments:
-        return Moments(self.xx * factor, self.xy * factor, self.yy * factor, self.n * factor)
+    def scaled_to(self, n: float) -> Moments:
+        """The moments that n rows like these would have."""
+        factor = n / self.n
+        f = factor[..., None, None] if isinstance(factor, Tensor) else factor
+        return Moments(self.xx * f, self.xy * f, self.yy * f, n)
 
     def to(self, dtype: torch.dtype) -> Moments:
         return Moments(self.xx.to(dtype), self.xy.to(dtype), self.yy.to(dtype), self.n)
@@ -74,15 +79,27 @@ class DebiasedRate:
     Ψ_t = (1−β_t)Ψ_{t−1} + β_t v_t with Ψ_0 = 0 has total weight b_t = 1 − Π(1−β_s). The debiased average Ψ_t/b_t is
     itself a moving average with rate β_t/b_t, so neither Ψ nor the division need to be kept: `advance` returns that
     rate and every average of one inference is updated by `average.lerp(new, rate)`. The first rate is 1.
+
+    The average is a weighted mean over all rows seen, whose weights sum to 1. Where a value is the mean of `rows` rows,
+    each has the value's weight over `rows`; the sum of their squares follows a recursion of its own and tells how many
+    rows of equal weight the average is worth.
     """
 
     weight: float = 0.0  # b_t
+    squares: float = 0.0  # Σ of the squared weights of all rows in the debiased average
 
-    def advance(self, rate: float) -> float:
+    def advance(self, rate: float, rows: float = 1.0) -> float:
         if not 0.0 < rate <= 1.0:
             raise ValueError(f"ema_rate must be in (0, 1], got {rate}")
-        self.weight = 1.0 - (1.0 - self.weight) * (1.0 - rate)
-        return rate / self.weight
+        self.weight += rate * (1.0 - self.weight)  # 1 − (1−b)(1−β), exact at the first step
+        debiased = rate / self.weight
+        self.squares = (1.0 - debiased) ** 2 * self.squares + debiased**2 / rows
+        return debiased
+
+    @property
+    def effective_rows(self) -> float:
+        """(Σw)²/Σw²: as many equally weighted, independent rows give a mean of the same variance (Kish)."""
+        return 1.0 / self.squares if self.squares else 0.0
 
 
 def averaged(old: Tensor | None, new: Tensor, rate: float) -> Tensor:

@@ -64,7 +64,7 @@ class PosteriorSampler:
                 noises.append(roots @ roots.mT)
                 if method == "closed-form":
                     posterior = self.posteriors[self.output_layer].to(call.z.dtype)
-                    inflations.append(1.0 + posterior.row_variance(call.x))
+                    inflations.append((1.0 + posterior.row_variance(call.x)).expand(call.z.shape[:-1]))
         z = self._components(outputs)
         if self.output_layer is None:
             return self.likelihood.predictive(z, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy import special, stats
+from scipy import special
 from torch import Tensor
 
 from bali import linalg
@@ -27,8 +27,13 @@ class Predictive(ABC):
     def n_rows(self) -> int: ...
 
     @abstractmethod
+    def component_log_prob(self, y: Tensor) -> Tensor:
+        """log density or probability of the observed y under each component, (S, n)."""
+
     def log_prob(self, y: Tensor) -> Tensor:
         """log predictive density or probability of the observed y, (n,)."""
+        components = self.component_log_prob(y)
+        return components.logsumexp(0) - math.log(len(components))
 
     @abstractmethod
     def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
@@ -102,7 +107,7 @@ class RegressionPredictive(Predictive):
             return 1.0
         return self.dof / (self.dof - 2.0) if self.dof > 2.0 else math.inf
 
-    def log_prob(self, y: Tensor) -> Tensor:
+    def component_log_prob(self, y: Tensor) -> Tensor:
         d = self.means.shape[-1]
         factor = linalg.cholesky(self.noise, "predictive noise")
         white = linalg.half_solve(factor, (self._columns(y) - self.means).mT)  # (S, D, n)
@@ -112,12 +117,10 @@ class RegressionPredictive(Predictive):
             squared = squared / self.inflation
             logdet = logdet + d * self.inflation.log()
         if self.dof is None:
-            components = -0.5 * (squared + logdet + d * math.log(2 * math.pi))
-        else:
-            v = self.dof
-            constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - d / 2 * math.log(v * math.pi)
-            components = constant - 0.5 * logdet - 0.5 * (v + d) * torch.log1p(squared / v)
-        return components.logsumexp(0) - math.log(len(components))
+            return -0.5 * (squared + logdet + d * math.log(2 * math.pi))
+        v = self.dof
+        constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - d / 2 * math.log(v * math.pi)
+        return constant - 0.5 * logdet - 0.5 * (v + d) * torch.log1p(squared / v)
 
     def cdf(self, y: Tensor) -> Tensor:
         """Marginal distribution functions, (n, D)."""
@@ -231,14 +234,14 @@ class ClassPredictive(Predictive):
     def epistemic(self) -> Tensor:
         return self.mutual_information
 
-    def log_prob(self, y: Tensor) -> Tensor:
-        """log probability of class indices y, (n,)."""
-        index = y.long().reshape(-1, 1)
-        if len(index) != self.n_rows:
-            raise ValueError(f"y has {len(index)} rows, the prediction has {self.n_rows}")
+    def component_log_prob(self, y: Tensor) -> Tensor:
+        """log probability of class indices y under each component, (S, n)."""
+        p = self.component_probabilities
+        index = y.long().reshape(1, -1, 1)
+        if index.shape[1] != self.n_rows:
+            raise ValueError(f"y has {index.shape[1]} rows, the prediction has {self.n_rows}")
         # A probability that underflowed is reported as the smallest one that the type can hold, not as −∞.
-        tiny = torch.finfo(self.component_probabilities.dtype).tiny
-        return self.probabilities.gather(-1, index).squeeze(-1).clamp_min(tiny).log()
+        return p.gather(-1, index.expand(len(p), -1, -1)).squeeze(-1).clamp_min(torch.finfo(p.dtype).tiny).log()
 
     def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
         return torch.multinomial(self.probabilities, n_samples, replacement=True, generator=generator).T
@@ -256,7 +259,7 @@ def _normal_quantile(level: float) -> float:
 
 
 def _student_quantile(level: float, dof: float) -> float:
-    return float(stats.t.ppf(level, dof))
+    return float(special.stdtrit(dof, level))
 
 
 def _student_cdf(t: Tensor, dof: float) -> Tensor:

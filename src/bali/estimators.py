@@ -1,0 +1,475 @@
+"""BALI for tables: scikit-learn estimators whose predictions are distributions."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from bali import estimator_files
+from bali.folds import validation_masks
+from bali.inference import LayerwiseInference, Reparam
+from bali.likelihoods import Categorical, Gaussian, Likelihood
+from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
+from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+from bali.training import Plan, Progress, train
+
+Array = NDArray[Any]
+
+
+class BALIEstimator(BaseEstimator):  # type: ignore[misc]
+    """What regressor and classifier share. See `BALIRegressor` for the parameters."""
+
+    _likelihood: ClassVar[type[Likelihood]]
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Sequence[int] = (50,),
+        activation: str = "relu",
+        *,
+        step_size: float = 0.5,
+        ema_rate: float = 0.2,
+        prior_variance: float = 10.0,
+        noise_floor: float = 0.01,
+        output_noise_floor: float = 1e-3,
+        effective_size: float | None = None,
+        reparam: Reparam = "weight",
+        target_noise: bool = False,
+        batch_size: int = 2048,
+        max_iter: int = 3000,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 6,
+        n_members: int = 5,
+        n_samples: int = 256,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.step_size = step_size
+        self.ema_rate = ema_rate
+        self.prior_variance = prior_variance
+        self.noise_floor = noise_floor
+        self.output_noise_floor = output_noise_floor
+        self.effective_size = effective_size
+        self.reparam = reparam
+        self.target_noise = target_noise
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_members = n_members
+        self.n_samples = n_samples
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # --- fitting ------------------------------------------------------------------------------------------------
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Infer the posterior. `sample_weight` counts a row that many times."""
+        return self._fit(X, y, sample_weight, None)
+
+    def fit_with_progress(
+        self, X: ArrayLike, y: ArrayLike, on_step: Callable[[Progress], None], sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """`fit`, with a function that is told after every step how far it is."""
+        return self._fit(X, y, sample_weight, on_step)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        on_step: Callable[[Progress], None] | None,
+    ) -> Self:
+        self._check_parameters()
+        X_all, y_all = self._validated(X, y, min_rows=2)
+        weight = self._check_weight(sample_weight, X_all)
+        X, y, weight = X_all[weight > 0], y_all[weight > 0], weight[weight > 0]
+        targets = self._learn_targets(y, weight)
+        go_on = self.warm_start and hasattr(self, "inference_")
+        if not go_on:
+            self._start(X, targets, weight)
+        masks = None
+        if self.early_stopping:
+            # Of y itself: standardised values are rounded, so that equal rows might come out unequal.
+            values = y if not self._is_classifier else targets
+            masks = validation_masks(X, values, self.n_members, self.validation_fraction, self.seed_)
+            masks = masks if masks.any() else None
+        plan = Plan(
+            max_steps=self.max_iter,
+            batch_size=self.batch_size,
+            ema_rate=self.ema_rate,
+            patience=self.n_iter_no_change,
+        )
+        generator = torch.Generator(device=self._device).manual_seed(self.seed_)
+        history = train(
+            self.inference_,
+            self._inputs(X),
+            self._target_tensor(targets),
+            self._tensor(weight),
+            None if masks is None else torch.as_tensor(masks, device=self._device),
+            plan,
+            generator,
+            on_step,
+        )
+        self.n_iter_ = len(history.loss_curve)
+        self.best_iter_ = history.best_step
+        self.loss_curve_ = history.loss_curve
+        self.validation_steps_ = history.validation_steps
+        self.validation_scores_ = history.validation_scores
+        if history.outcome == "max_iter" and masks is not None:
+            warnings.warn(
+                f"training stopped at max_iter={self.max_iter} while the validation score was still improving; "
+                "raise max_iter for a better fit",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif history.outcome == "interrupted":
+            warnings.warn("training was interrupted; the best posterior so far is kept", ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool = True) -> tuple[Array, Array]:
+        regression = not self._is_classifier
+        checked: tuple[Array, Array] = validate_data(
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            y_numeric=regression,
+            multi_output=regression,
+            ensure_min_samples=min_rows,
+            reset=reset,
+        )
+        return checked
+
+    def _check_parameters(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
+        for name in ("n_members", "n_samples", "max_iter", "batch_size", "n_iter_no_change"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0.0 < self.validation_fraction < 1.0:
+            raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
+
+    def _check_weight(self, sample_weight: ArrayLike | None, X: Array) -> Array:
+        if sample_weight is None:
+            return np.ones(len(X))
+        weight: Array = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        if weight.shape != (len(X),):
+            raise ValueError(f"sample_weight has shape {weight.shape}, expected ({len(X)},)")
+        if (weight < 0).any() or (weight > 0).sum() < 2:
+            raise ValueError("sample_weight must not be negative, and not zero for at least two rows")
+        return weight
+
+    @property
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def _start(self, X: Array, targets: Array, weight: Array) -> None:
+        """A fresh inference for the data at hand."""
+        scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
+        self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # Rows in float64 cost little while they are few, and keep results the same whatever their order.
+        self.dtype_ = "float64" if X.size <= 2**18 else "float32"
+        self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(targets)]
+        self.n_train_ = float(weight.sum())
+        self.inference_ = self._build()
+
+    def _build(self) -> LayerwiseInference:
+        """The inference that the fitted attributes describe, before its first step."""
+        module = stacked_mlp(self.n_members, self.layer_sizes_, self.activation)
+        module.to(self._device, getattr(torch, self.dtype_))
+        unit = unit_variances(self.layer_sizes_)
+        generator = torch.Generator(device=self._device).manual_seed(self.seed_)
+        draw_weights(module, unit, generator)
+        n = self.n_train_
+        return LayerwiseInference(
+            module,
+            self._likelihood(),
+            max(round(n), 1),
+            step_size=self.step_size,
+            ema_rate=self.ema_rate,
+            prior_variance={name: self.prior_variance * v for name, v in unit.items()},
+            noise_floor=self.noise_floor,
+            output_noise_floor=self.output_noise_floor,
+            effective_size=self._default_effective_size(n) if self.effective_size is None else self.effective_size,
+            reparam=self.reparam,
+            target_noise=self.target_noise,
+            generator=generator,
+        )
+
+    def _default_effective_size(self, n: float) -> float:
+        """All rows of a small table; beyond 2,000, growing with the root of their number."""
+        return n if n <= 2000 else (2000 * n) ** 0.5
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """One step on one batch, without validation. The first batch sets the scales of inputs and targets."""
+        first = not hasattr(self, "inference_")
+        self._check_parameters()
+        X, y = self._validated(X, y, min_rows=2 if first else 1, reset=first)
+        weight = self._check_weight(sample_weight, X) if len(X) > 1 else np.ones(len(X))
+        if first:
+            targets = self._learn_targets(y, weight, classes)
+            self._start(X, targets, weight)
+            self.n_iter_, self.loss_curve_ = 0, []
+            self.validation_steps_, self.validation_scores_ = [], []
+        else:
+            targets = self._known_targets(y)
+        x, t, w = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
+        log_likelihood = self.inference_.step(x, t, self.ema_rate, w.expand(self.n_members, -1))
+        self.n_iter_ += 1
+        self.best_iter_ = self.n_iter_
+        self.loss_curve_.append(-float(log_likelihood.mean()))
+        return self
+
+    # --- targets; each task has its own -------------------------------------------------------------------------
+
+    _is_classifier: ClassVar[bool]
+
+    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
+        raise NotImplementedError
+
+    def _known_targets(self, y: Array) -> Array:
+        raise NotImplementedError
+
+    def _n_outputs(self, targets: Array) -> int:
+        raise NotImplementedError
+
+    def _target_tensor(self, targets: Array) -> Tensor:
+        raise NotImplementedError
+
+    # --- prediction ---------------------------------------------------------------------------------------------
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.as_tensor(array, dtype=getattr(torch, self.dtype_), device=self._device)
+
+    def _inputs(self, X: Array) -> Tensor:
+        return self._tensor((X - self.input_mean_) / self.input_scale_)
+
+    def _rows(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self, "inference_")
+        return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _samples_per_member(self) -> int:
+        return -(-self.n_samples // self.n_members)
+
+    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
+        rows = self._rows(X)
+        return self.inference_.predict_chunks(rows, self._samples_per_member())
+
+    def pred_dist(self, X: ArrayLike) -> Predictive:
+        """The predictive distribution of new observations at the rows of X."""
+        rows = self._rows(X)
+        return self.inference_.predict(rows, self._samples_per_member())
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "inference_" in state:  # a compact, plain form; __setstate__ builds the rest anew
+            state = state | {"inference_": self.inference_.state_dict()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.get("inference_")
+        super().__setstate__({k: v for k, v in state.items() if k != "inference_"})
+        if saved is not None:
+            self.restore_inference(saved)
+
+    def restore_inference(self, state: dict[str, Any]) -> None:
+        """Build the inference that the fitted attributes describe and put it in this state."""
+        self.inference_ = self._build()
+        self.inference_.load_state_dict(state)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file, which `bali.load` reads without executing anything."""
+        check_is_fitted(self, "inference_")
+        estimator_files.save(self, path)
+
+
+class BALIRegressor(RegressorMixin, BALIEstimator):  # type: ignore[misc]
+    """Regression with a full predictive distribution, for one or several outputs.
+
+    Parameters
+    ----------
+    hidden_layer_sizes, activation
+        The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity".
+    step_size
+        α: how far the pseudo-targets move, in units of each output's root-mean-square gradient.
+    ema_rate
+        β: the rate of the moving averages; it falls when validation stops improving.
+    prior_variance
+        Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
+        `bali.mlp.unit_variances`).
+    noise_floor, output_noise_floor
+        The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
+    effective_size
+        How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n).
+    reparam, target_noise
+        See `bali.LayerwiseInference`.
+    batch_size
+        Rows per step; smaller tables are used whole.
+    max_iter, early_stopping, validation_fraction, n_iter_no_change
+        At most `max_iter` steps. Every 25 steps the held-out rows are scored; after `n_iter_no_change` scores without
+        improvement the moving average is slowed down, twice, and then training ends. The best posterior is kept.
+    n_members
+        Independently started posteriors that are mixed. They are trained in one batch and hold out different rows.
+    n_samples
+        Weight samples for a prediction, over all members.
+    warm_start
+        Go on from the last `fit`.
+    random_state, device, verbose
+        As in scikit-learn; the device "auto" is a GPU where there is one.
+
+    Attributes
+    ----------
+    n_iter_, best_iter_, loss_curve_, validation_steps_, validation_scores_
+        The course of the training; scores are log-likelihoods per row of standardised targets.
+    """
+
+    _likelihood = Gaussian
+    _is_classifier = False
+
+    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
+        columns = y.reshape(len(y), -1).astype(np.float64)
+        if not (self.warm_start and hasattr(self, "inference_")):
+            self.n_outputs_, self._y_is_1d = columns.shape[1], y.ndim == 1
+            scaler = StandardScaler().fit(columns, sample_weight=weight)
+            self.target_mean_, self.target_scale_ = scaler.mean_, scaler.scale_
+        return self._known_targets(y)
+
+    def _known_targets(self, y: Array) -> Array:
+        columns = y.reshape(len(y), -1).astype(np.float64)
+        if columns.shape[1] != self.n_outputs_:
+            raise ValueError(f"y has {columns.shape[1]} outputs, the model was started with {self.n_outputs_}")
+        return (columns - self.target_mean_) / self.target_scale_
+
+    def _n_outputs(self, targets: Array) -> int:
+        return int(targets.shape[1])
+
+    def _target_tensor(self, targets: Array) -> Tensor:
+        return self._tensor(targets)
+
+    def _original(self, predictive: Predictive) -> RegressionPredictive:
+        assert isinstance(predictive, RegressionPredictive)
+        return predictive.affine(self._tensor(self.target_scale_), self._tensor(self.target_mean_))
+
+    def pred_dist(self, X: ArrayLike) -> RegressionPredictive:
+        """The predictive distribution of new observations at the rows of X, in the units of y."""
+        return self._original(super().pred_dist(X))
+
+    def _gather(self, X: ArrayLike, *parts: Callable[[RegressionPredictive], Tensor]) -> list[Array]:
+        """Rows of some summaries of the prediction, chunk by chunk; outputs (n, ..., D) lose D where y had one column."""
+        pieces: list[list[Array]] = [[] for _ in parts]
+        for chunk in self._chunks(X):
+            predictive = self._original(chunk)
+            for piece, part in zip(pieces, parts, strict=True):
+                piece.append(part(predictive).cpu().numpy())
+        arrays = [np.concatenate(piece) for piece in pieces]
+        return [a[..., 0] if self._y_is_1d else a for a in arrays]
+
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
+        """The predictive mean, with the standard deviation, or the covariance of the outputs, of a new observation.
+
+        Both include the noise of the data. `return_cov` gives (n, D, D) for D outputs.
+        """
+        if return_std and return_cov:
+            raise ValueError("choose one of return_std and return_cov")
+        if return_std:
+            mean, std = self._gather(X, lambda p: p.mean, lambda p: p.std)
+            return mean, std
+        if return_cov:
+            mean, covariance = self._gather(X, lambda p: p.mean, lambda p: p.covariance)
+            return mean, (covariance[..., None] if self._y_is_1d else covariance)
+        return self._gather(X, lambda p: p.mean)[0]
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Array:
+        """Quantiles of a new observation, (n, len(quantiles)), with a last dimension for several outputs."""
+        return self._gather(X, lambda p: p.quantiles(list(quantiles)).transpose(0, 1))[0]
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper ends of central intervals that hold a new observation with this probability."""
+        low, high = self._gather(X, lambda p: p.interval(coverage)[0], lambda p: p.interval(coverage)[1])
+        return low, high
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
+        """Draws of new observations, (n_samples, n) or (n_samples, n, D)."""
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        draws = self.pred_dist(X).sample(n_samples, torch.Generator(device=self._device).manual_seed(seed)).cpu().numpy()
+        return draws[..., 0] if self._y_is_1d else draws
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
+    """Classification with class probabilities averaged over the posterior. See `BALIRegressor` for the parameters."""
+
+    _likelihood = Categorical
+    _is_classifier = True
+
+    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
+        check_classification_targets(y)
+        if not (self.warm_start and hasattr(self, "inference_")):
+            self.classes_ = np.unique(y if classes is None else np.asarray(classes))
+            if len(self.classes_) < 2:
+                raise ValueError(
+                    f"y has only one class, {self.classes_[0]!r}; a classifier needs at least two. The number of classes "
+                    "has to be greater than one."
+                )
+        return self._known_targets(y)
+
+    def _known_targets(self, y: Array) -> Array:
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y has classes that the model was not started with: {unknown[:5].tolist()}")
+        return np.searchsorted(self.classes_, y).astype(np.float64)
+
+    def _n_outputs(self, targets: Array) -> int:
+        return len(self.classes_)
+
+    def _target_tensor(self, targets: Array) -> Tensor:
+        return torch.as_tensor(targets.astype(np.int64), device=self._device)
+
+    def pred_dist(self, X: ArrayLike) -> ClassPredictive:
+        predictive = super().pred_dist(X)
+        assert isinstance(predictive, ClassPredictive)
+        return predictive
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Class probabilities, (n, n_classes), in the order of `classes_`."""
+        chunks = [c.probabilities.double().cpu().numpy() for c in self._chunks(X) if isinstance(c, ClassPredictive)]
+        return np.concatenate(chunks)
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The most probable class of each row."""
+        return self.classes_[self.predict_proba(X).argmax(1)]

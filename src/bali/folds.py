@@ -1,0 +1,37 @@
+"""Which rows each member of a mixture trains on, and which it is validated on."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def validation_masks(
+    X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int
+) -> NDArray[np.bool_]:
+    """(n_members, n) masks of validation rows.
+
+    A row's place depends on the seed and on what stands in the row, not on where it stands. Repeated rows therefore
+    stay together (a copy of a training row validates nothing), and a row given twice is a row with weight two. Several
+    members hold out disjoint parts, so that between them they see every row.
+    """
+    order = _random_rank(np.column_stack([X, y]), seed)
+    n_distinct = int(order.max()) + 1
+    held_out = min(max(round(fraction * n_distinct), 1), n_distinct // 2, max(n_distinct // n_members, 1))
+    starts = held_out * np.arange(n_members)[:, None]
+    return (order >= starts) & (order < starts + held_out)
+
+
+def _random_rank(rows: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
+    """A random order of the distinct rows, by hashing their bits; equal rows have equal rank."""
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # + 0.0 turns −0 into 0
+    hashed = np.full(len(bits), np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1), dtype=np.uint64)
+    for column in bits.T:
+        hashed = _mix(hashed ^ column)
+    rank: NDArray[np.intp] = np.unique(hashed, return_inverse=True)[1]
+    return rank
+
+
+def _mix(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A bijective scrambling of 64 bits by xor-shifts and odd multipliers."""
+    h = (h ^ (h >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    h = (h ^ (h >> np.uint64(29))) * np.uint64(0xA0761D6478BD642F)
+    return h ^ (h >> np.uint64(32))

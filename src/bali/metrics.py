@@ -1,0 +1,109 @@
+"""How good a prediction was, given what was observed.
+
+Every function takes a predictive distribution and the observed targets and returns one number. Numbers for
+regression are in the units of the targets, log-likelihoods in nats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import accuracy_score, brier_score_loss, roc_auc_score, root_mean_squared_error
+from torch import Tensor
+
+from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+
+Targets = Tensor | ArrayLike
+
+#: Bins of the expected calibration error.
+N_BINS = 15
+
+
+def log_likelihood(predictive: Predictive, y: Targets) -> float:
+    """Mean log predictive density (or probability) of the observations, in nats; higher is better."""
+    return float(predictive.log_prob(torch.as_tensor(y)).mean())
+
+
+# --- regression -------------------------------------------------------------------------------------------------
+
+
+def rmse(predictive: RegressionPredictive, y: Targets) -> float:
+    """Root mean squared error of the predictive mean, over all rows and outputs."""
+    mean = _array(predictive.mean)
+    squared_per_output = root_mean_squared_error(_columns(y, mean.shape), mean, multioutput="raw_values") ** 2
+    return float(np.sqrt(squared_per_output.mean()))
+
+
+def interval_coverage(predictive: RegressionPredictive, y: Targets, coverage: float = 0.9) -> float:
+    """Fraction of observations inside the central interval with that nominal coverage; the nearer to it, the better."""
+    low, high = (_array(end) for end in predictive.interval(coverage))
+    observed = _columns(y, low.shape)
+    return float(((low <= observed) & (observed <= high)).mean())
+
+
+# --- classification ---------------------------------------------------------------------------------------------
+
+
+def accuracy(predictive: ClassPredictive, y: Targets) -> float:
+    """Fraction of rows whose most probable class was observed."""
+    p, classes = _probabilities(predictive, y)
+    return float(accuracy_score(classes, p.argmax(-1)))
+
+
+def expected_calibration_error(predictive: ClassPredictive, y: Targets, n_bins: int = N_BINS) -> float:
+    """Mean gap between confidence and accuracy; lower is better.
+
+    The confidence of a row is the probability of its predicted class. Rows are put in `n_bins` bins of equal width on
+    [0, 1], closed on the right: (0, 1/n], (1/n, 2/n], … In each bin, the gap is the absolute difference between the mean
+    confidence and the fraction of correct predictions; the result weights gaps by the number of rows.
+    """
+    p, classes = _probabilities(predictive, y)
+    confidence = p.max(-1)
+    correct = p.argmax(-1) == classes
+    which = np.clip(np.ceil(confidence * n_bins).astype(int) - 1, 0, n_bins - 1)
+    # A bin's |mean confidence − accuracy| times its share of the rows is |Σ (confidence − correct)| / n.
+    gaps = np.bincount(which, weights=confidence - correct, minlength=n_bins)
+    return float(np.abs(gaps).sum() / len(classes))
+
+
+def brier(predictive: ClassPredictive, y: Targets) -> float:
+    """Squared distance between the probabilities and the observed class, summed over classes (0 to 2); lower is better."""
+    p, classes = _probabilities(predictive, y)
+    return float(brier_score_loss(classes, p, labels=np.arange(p.shape[1]), scale_by_half=False))
+
+
+def auc(predictive: ClassPredictive, y: Targets) -> float:
+    """Area under the ROC curve; with more than two classes, the mean of one class against the rest."""
+    p, classes = _probabilities(predictive, y)
+    if p.shape[1] == 2:
+        return float(roc_auc_score(classes, p[:, 1]))
+    return float(roc_auc_score(classes, p, multi_class="ovr", labels=np.arange(p.shape[1])))
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------
+
+
+def _array(values: Targets) -> NDArray[np.float64]:
+    """As NumPy, in float64."""
+    return torch.as_tensor(values).detach().cpu().double().numpy()
+
+
+def _columns(y: Targets, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Targets as (n, D); one-dimensional ones are a single column."""
+    observed = _array(y)
+    if observed.ndim == 1 and shape[1] == 1:
+        observed = observed[:, None]
+    if observed.shape != shape:
+        raise ValueError(f"y has shape {observed.shape}, the prediction has {shape}")
+    return observed
+
+
+def _probabilities(predictive: ClassPredictive, y: Targets) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Class probabilities, summing to one in float64, and observed classes."""
+    p, observed = _array(predictive.probabilities), _array(y)
+    if observed.shape != (len(p),):
+        raise ValueError(f"y has shape {observed.shape}, the prediction has {len(p)} rows")
+    if len(p) == 0 or not np.isin(observed, np.arange(p.shape[1])).all():
+        raise ValueError(f"y must hold class indices 0..{p.shape[1] - 1}, at least one")
+    return p / p.sum(-1, keepdims=True), observed.astype(np.int64)

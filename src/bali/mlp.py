@@ -1,0 +1,55 @@
+"""Stacked multilayer perceptrons, and the priors that go with them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bali.layers import StackedLinear
+
+
+class LeakyTanh(nn.Module):
+    """tanh(x) + 0.1 x, the paper's activation for classification."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) + 0.1 * x
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "leaky_tanh": LeakyTanh,
+    "logistic": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "identity": nn.Identity,
+}
+
+
+def stacked_mlp(members: int, sizes: Sequence[int], activation: str) -> nn.Sequential:
+    """`members` perceptrons with layer sizes (inputs, hidden ..., outputs), weights not yet drawn."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in itertools.pairwise(sizes):
+        layers += [StackedLinear(members, n_in, n_out), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers[:-1])
+
+
+def unit_variances(sizes: Sequence[int]) -> dict[str, float]:
+    """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
+
+    The paper does not scale the inputs of the first layer. That suits tables of a few columns; many columns are scaled
+    so that the layer's outputs keep the spread that ten unit-variance columns would give.
+    """
+    names = [str(2 * i) for i in range(len(sizes) - 1)]
+    first = min(1.0, 10.0 / (sizes[0] + 1))
+    return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
+
+
+@torch.no_grad()
+def draw_weights(module: nn.Module, variances: dict[str, float], generator: torch.Generator) -> None:
+    """Initial weights and biases N(0, variance) for each layer."""
+    for name, variance in variances.items():
+        for parameter in module.get_submodule(name).parameters():
+            parameter.normal_(0.0, variance**0.5, generator=generator)
