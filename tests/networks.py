@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def randn(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
 def mlp(sizes: Sequence[int], activation: str = "tanh", *, bias: bool = True, seed: int = 0) -> nn.Sequential:
     """Linear layers named 0, 2, 4, … with the activation between them, and weights of standard deviation 1/√D_in."""
     layers: list[nn.Module] = []
-    for d_in, d_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for d_in, d_out in itertools.pairwise(sizes):
         layers += [nn.Linear(d_in, d_out, bias=bias), ACTIVATIONS[activation]()]
     module = nn.Sequential(*layers[:-1]).double()
     generator = seeded(seed)
@@ -77,6 +78,6 @@ def assert_same_posteriors(
         two = second.posteriors[name]
         for part in ("mean", "precision", "scale"):
             left, right = getattr(one, part), getattr(two, part)
-            message = f"{part} of layer {name}"
-            torch.testing.assert_close(left, right, rtol=rtol, atol=atol, msg=lambda text, m=message: f"{m}: {text}")
+            message = f"{part} of layer {name}: largest difference {float((left - right).abs().max()):g}"
+            torch.testing.assert_close(left, right, rtol=rtol, atol=atol, msg=message)
         assert one.dof == two.dof

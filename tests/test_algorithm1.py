@@ -127,10 +127,8 @@ def test_weight_mode_follows_the_paper(case: Case, update: str, target_noise: bo
         found.step(bx, by)
         reading.step(bx.numpy(), by.numpy(), rate(step), weights)
         assert_follows(found, reading)
-    sampled = [
-        not np.allclose(weights_of(lin), layer.mean) for lin, layer in zip(linears(module), reading.layers, strict=True)
-    ]
-    assert all(sampled)
+    for linear, layer in zip(linears(module), reading.layers, strict=True):
+        assert not np.allclose(weights_of(linear), layer.mean)  # a sample, not the mean
 
 
 @each_case

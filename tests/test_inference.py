@@ -117,7 +117,7 @@ def test_local_noise_has_the_distribution_of_the_paper() -> None:
 
 def test_local_noise_of_sampled_covariance_is_heavier() -> None:
     """With noise="sample" each draw has its own Σ ~ W⁻¹(U, u), whose mean is U / (u − D_y − 1)."""
-    draws = 1_000
+    draws = 600
     x, y = data("gaussian", 12, 2, 1)
     run = inference(nn.Linear(2, 1).double(), n_data=12, reparam="local", prior_variance=1.0)
     run.step(x, y)

@@ -76,12 +76,12 @@ def partly_frozen() -> nn.Module:
 
 def old_weight_norm() -> nn.Module:
     with pytest.warns(FutureWarning, match="weight_norm"):
-        return between(torch.nn.utils.weight_norm(nn.Linear(3, 3)))  # type: ignore[no-untyped-call]
+        return between(torch.nn.utils.weight_norm(nn.Linear(3, 3)))
 
 
 def weight_norm_with_frozen_weight() -> nn.Module:
     module = between(parametrizations.weight_norm(nn.Linear(3, 3)))
-    module[1].parametrizations.requires_grad_(False)  # type: ignore[union-attr,operator]
+    module[1].parametrizations.requires_grad_(False)
     return module
 
 
@@ -169,6 +169,33 @@ def test_a_stack_is_its_members_one_by_one(
                 expected = getattr(stacked.posteriors[name], part)
                 member = expected[k] if expected.dim() == 3 else expected  # shared rows have one XᵀX
                 torch.testing.assert_close(getattr(posterior, part), member, rtol=STACKED, atol=STACKED)
+
+
+def member_settings(*members: int) -> dict[str, Any]:
+    """Step sizes and prior variances of some members of one stack."""
+    alpha, variance = torch.tensor([0.2, 0.5, 1.0]), torch.tensor([0.3, 1.0, 3.0])
+    return {"n_data": 40, "reparam": "none", "step_size": alpha[list(members)], "prior_variance": variance[list(members)]}
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "categorical"])
+def test_members_can_have_their_own_settings_and_be_taken_out(likelihood: str) -> None:
+    modules = [mlp((4, 6, 2), seed=k) for k in range(K)]
+    x, y = data(likelihood, 40, 4, 2)
+    stacked = inference(bali.stack(modules), likelihood, **member_settings(0, 1, 2))
+    singles = [inference(bali.stack(modules[k : k + 1]), likelihood, **member_settings(k)) for k in range(K)]
+    for _ in range(3):
+        for run in (stacked, *singles):
+            run.step(x, y)
+    taken = stacked.take_members([2, 0])
+    for run in (stacked, taken, *singles):
+        run.step(x, y)
+    for name in stacked.posteriors:
+        for part in ("mean", "scale", "precision"):
+            whole, two = getattr(stacked.posteriors[name], part), getattr(taken.posteriors[name], part)
+            for k in range(K):
+                own = getattr(singles[k].posteriors[name], part)[0]
+                torch.testing.assert_close(whole[k], own, rtol=STACKED, atol=STACKED)
+            torch.testing.assert_close(two, whole[[2, 0]], rtol=STACKED, atol=STACKED)
 
 
 @pytest.mark.parametrize("sizes", [(3, 2), (3, 5, 2)], ids=["one layer", "two layers"])

@@ -133,7 +133,7 @@ def test_both_calls_of_a_layer_count(reparam: str, monkeypatch: pytest.MonkeyPat
         return last(torch.tanh(shared(x[:, :3])) + torch.tanh(shared(x[:, 3:])))
 
     def together(x: Tensor, shared: nn.Module, last: nn.Module) -> Tensor:
-        return last(torch.tanh(shared(torch.cat([x[:, :3], x[:, 3:]]))).unflatten(0, (2, -1)).sum(0))
+        return last(torch.tanh(shared(torch.cat([x[:, :3], x[:, 3:]]))).reshape(2, -1, 5).sum(0))
 
     runs = []
     for function in (in_turn, together):

@@ -45,7 +45,7 @@ def assert_identical(one: bali.LayerwiseInference, two: bali.LayerwiseInference)
 
 
 @each_setting
-def test_the_same_seeds_give_the_same_bits(settings: dict[str, str]) -> None:
+def test_the_same_seeds_give_the_same_bits(settings: dict[str, Any]) -> None:
     runs = [start(**settings), start(**settings)]
     for run in runs:
         train(run, 0, 5)
@@ -56,7 +56,7 @@ def test_the_same_seeds_give_the_same_bits(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize("through_file", [False, True], ids=["state_dict", "file"])
 @pytest.mark.parametrize("stop", [0, 1, 5])
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    settings: dict[str, str], through_file: bool, stop: int, tmp_path: Path
+    settings: dict[str, Any], through_file: bool, stop: int, tmp_path: Path
 ) -> None:
     whole = start(**settings)
     values = train(whole, 0, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 KIND = "estimator"
 _ARRAYS = ("input_mean_", "input_scale_", "target_mean_", "target_scale_")
 _PLAIN = (
-    "n_features_in_", "layer_sizes_", "n_train_", "seed_", "dtype_", "n_outputs_", "_y_is_1d", "n_iter_", "best_iter_",
-    "loss_curve_", "validation_steps_", "validation_scores_",
+    "n_features_in_", "layer_sizes_", "n_train_", "prior_variance_", "seed_", "dtype_", "n_outputs_", "_y_is_1d",
+    "n_iter_", "best_iter_", "loss_curve_", "validation_steps_", "validation_scores_",
 )  # fmt: skip
 
 
@@ -26,7 +27,9 @@ def save(estimator: BALIEstimator, path: str | os.PathLike[str], extra: dict[str
     parameters = estimator.get_params()
     if isinstance(parameters["random_state"], np.random.RandomState):
         parameters["random_state"] = None  # the seed it gave is kept
-    parameters["hidden_layer_sizes"] = list(parameters["hidden_layer_sizes"])
+    for name, value in parameters.items():
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            parameters[name] = list(value)
     fitted: dict[str, Any] = {name: getattr(estimator, name) for name in _PLAIN if hasattr(estimator, name)}
     if hasattr(estimator, "feature_names_in_"):
         fitted["feature_names_in_"] = list(estimator.feature_names_in_)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bali import estimator_files
 from bali.folds import validation_masks
+from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference, Reparam
 from bali.likelihoods import Categorical, Gaussian, Likelihood
 from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
@@ -33,6 +34,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _likelihood: ClassVar[type[Likelihood]]
+    inference_: LayerwiseInference
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         step_size: float = 0.5,
         ema_rate: float = 0.2,
-        prior_variance: float = 10.0,
+        prior_variance: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
         noise_floor: float = 0.01,
         output_noise_floor: float = 1e-3,
         effective_size: float | None = None,
@@ -107,7 +109,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         targets = self._learn_targets(y, weight)
         go_on = self.warm_start and hasattr(self, "inference_")
         if not go_on:
-            self._start(X, targets, weight)
+            self._start(X, targets, weight, self._prior_variances())
         masks = None
         if self.early_stopping:
             # Of y itself: standardised values are rounded, so that equal rows might come out unequal.
@@ -121,8 +123,9 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             patience=self.n_iter_no_change,
         )
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        history = train(
+        self.inference_, history = train(
             self.inference_,
+            1 if go_on else len(self._prior_variances()),
             self._inputs(X),
             self._target_tensor(targets),
             self._tensor(weight),
@@ -131,6 +134,8 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             generator,
             on_step,
         )
+        if not go_on:
+            self.prior_variance_ = self._prior_variances()[history.winner]
         self.n_iter_ = len(history.loss_curve)
         self.best_iter_ = history.best_step
         self.loss_curve_ = history.loss_curve
@@ -145,6 +150,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             )
         elif history.outcome == "interrupted":
             warnings.warn("training was interrupted; the best posterior so far is kept", ConvergenceWarning, stacklevel=3)
+        self.health().warn(stacklevel=3)
         return self
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool = True) -> tuple[Array, Array]:
@@ -186,7 +192,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
 
-    def _start(self, X: Array, targets: Array, weight: Array) -> None:
+    def _start(self, X: Array, targets: Array, weight: Array, prior_variances: list[float]) -> None:
         """A fresh inference for the data at hand."""
         scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
         self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
@@ -195,23 +201,30 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         self.dtype_ = "float64" if X.size <= 2**18 else "float32"
         self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(targets)]
         self.n_train_ = float(weight.sum())
-        self.inference_ = self._build()
+        self.inference_ = self._build(prior_variances)
 
-    def _build(self) -> LayerwiseInference:
-        """The inference that the fitted attributes describe, before its first step."""
-        module = stacked_mlp(self.n_members, self.layer_sizes_, self.activation)
+    def _prior_variances(self) -> list[float]:
+        """The candidates."""
+        variance = self.prior_variance
+        return list(variance) if isinstance(variance, Sequence) else [variance]
+
+    def _build(self, prior_variances: list[float]) -> LayerwiseInference:
+        """An inference before its first step, with `n_members` members for each prior variance."""
+        members = self.n_members * len(prior_variances)
+        module = stacked_mlp(members, self.layer_sizes_, self.activation)
         module.to(self._device, getattr(torch, self.dtype_))
         unit = unit_variances(self.layer_sizes_)
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         draw_weights(module, unit, generator)
         n = self.n_train_
+        variance = self._tensor(np.repeat(prior_variances, self.n_members))
         return LayerwiseInference(
             module,
             self._likelihood(),
             max(round(n), 1),
             step_size=self.step_size,
             ema_rate=self.ema_rate,
-            prior_variance={name: self.prior_variance * v for name, v in unit.items()},
+            prior_variance={name: variance * v for name, v in unit.items()},
             noise_floor=self.noise_floor,
             output_noise_floor=self.output_noise_floor,
             effective_size=self._default_effective_size(n) if self.effective_size is None else self.effective_size,
@@ -234,7 +247,9 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         weight = self._check_weight(sample_weight, X) if len(X) > 1 else np.ones(len(X))
         if first:
             targets = self._learn_targets(y, weight, classes)
-            self._start(X, targets, weight)
+            # Nothing is validated, so nothing can be chosen: the middle of the candidates.
+            self.prior_variance_ = self._prior_variances()[len(self._prior_variances()) // 2]
+            self._start(X, targets, weight, [self.prior_variance_])
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
         else:
@@ -286,6 +301,11 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X)
         return self.inference_.predict(rows, self._samples_per_member())
 
+    def health(self) -> Health:
+        """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""
+        check_is_fitted(self, "inference_")
+        return layer_health(self.inference_)
+
     # --- files --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,7 +322,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
 
     def restore_inference(self, state: dict[str, Any]) -> None:
         """Build the inference that the fitted attributes describe and put it in this state."""
-        self.inference_ = self._build()
+        self.inference_ = self._build([self.prior_variance_])
         self.inference_.load_state_dict(state)
 
     def save(self, path: str | os.PathLike[str]) -> None:

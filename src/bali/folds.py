@@ -23,7 +23,7 @@ def validation_masks(
 def _random_rank(rows: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     """A random order of the distinct rows, by hashing their bits; equal rows have equal rank."""
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # + 0.0 turns −0 into 0
-    hashed = np.full(len(bits), np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1), dtype=np.uint64)
+    hashed = np.full(len(bits), (seed * 0x9E3779B97F4A7C15 + 1) % 2**64, dtype=np.uint64)
     for column in bits.T:
         hashed = _mix(hashed ^ column)
     rank: NDArray[np.intp] = np.unique(hashed, return_inverse=True)[1]

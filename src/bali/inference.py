@@ -15,10 +15,9 @@ Averages are debiased (`DebiasedRate`), so "average" means Ψ/b of the paper.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from bali import files, linalg
-from bali.layers import LinearLayer, UnsupportedLayerError
+from bali.layers import LinearLayer, UnsupportedLayerError, take_stacked
 from bali.likelihoods import Likelihood
 from bali.mniw import MNIW
 from bali.moments import DebiasedRate, Moments, averaged
@@ -72,12 +71,13 @@ class LayerwiseInference:
     n_data
         Number of training examples.
     step_size
-        α: how far targets move, in units of each output's root-mean-square gradient.
+        α: how far targets move, in units of each output's root-mean-square gradient; a (K,) tensor gives each of K
+        stacked members its own.
     ema_rate
         β: a number, or a function from the step (counted from 1) to one.
     prior_variance
-        Variance of the prior on the module's own weights, a number or a number per layer name. By default
-        10 / (D_in + 1) for each layer.
+        Variance of the prior on the module's own weights, a number or a number per layer name (or (K,) tensors). By
+        default 10 / (D_in + 1) for each layer.
     noise_floor, output_noise_floor
         σ_u²/N_eff, so that U₀ = noise_floor · N_eff · I. The second, by default 1e-4, is for the output layer of a
         regression, whose noise is that of the data.
@@ -101,9 +101,9 @@ class LayerwiseInference:
         likelihood: Likelihood,
         n_data: int,
         *,
-        step_size: float = 0.5,
+        step_size: float | Tensor = 0.5,
         ema_rate: float | Callable[[int], float] = 0.2,
-        prior_variance: float | Mapping[str, float] | None = None,
+        prior_variance: float | Tensor | Mapping[str, float | Tensor] | None = None,
         noise_floor: float = 0.01,
         output_noise_floor: float | None = None,
         effective_size: float | None = None,
@@ -117,15 +117,14 @@ class LayerwiseInference:
         _check_choice("reparam", reparam, ("weight", "local", "none"))
         _check_choice("noise", noise, ("mode", "sample"))
         _check_choice("update", update, ("mean", "natural"))
-        for name, value in {"n_data": n_data, "step_size": step_size, "noise_floor": noise_floor}.items():
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be positive, got {value}")
         self.network = Network(module)
         self.likelihood, self.n_data = likelihood, n_data
         self.step_size, self.ema_rate = step_size, ema_rate
         self.prior_variance, self.noise_floor = prior_variance, noise_floor
         self.output_noise_floor = 1e-4 if output_noise_floor is None else output_noise_floor
         self.effective_size = float(n_data if effective_size is None else effective_size)
+        for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
+            _check_positive(name, getattr(self, name))
         self.reparam: Reparam = reparam
         self.target_noise, self.noise, self.update = target_noise, noise, update
         self.algebra_dtype = algebra_dtype
@@ -154,8 +153,7 @@ class LayerwiseInference:
             variance = variance.get(layer.name)
         if variance is None:
             variance = 10.0 / (layer.in_features + 1)
-        if not (math.isfinite(variance) and variance > 0):
-            raise ValueError(f"prior_variance of layer '{layer.name}' must be positive, got {variance}")
+        _check_positive(f"prior_variance of layer '{layer.name}'", variance)
         prior = MNIW.prior(
             layer.n_inputs,
             layer.out_features,
@@ -263,7 +261,8 @@ class LayerwiseInference:
         scale = None
         if residual is None:  # line 2
             gg = averaged(gg, moments.scaled_to(1.0).yy.diagonal(dim1=-2, dim2=-1), rho)
-            scale = gradient_scale(gg, self.step_size)
+            alpha = self.step_size[:, None] if isinstance(self.step_size, Tensor) else self.step_size
+            scale = gradient_scale(gg, alpha)
         # line 3
         keep_noise = self.target_noise or residual is not None
         if local_noise and keep_noise:
@@ -364,6 +363,45 @@ class LayerwiseInference:
         chunks = self.predict_chunks(x, n_samples, method=method, chunk_rows=chunk_rows, generator=generator)
         return concatenate(list(chunks))
 
+    def take_members(self, index: Sequence[int]) -> LayerwiseInference:
+        """An inference over some of the stacked members only, each as it stands now."""
+        chosen = torch.as_tensor(index, device=self.generator.device)
+
+        def take(value: Any) -> Any:
+            return value[chosen.to(value.device)] if isinstance(value, Tensor) else value
+
+        variance = self.prior_variance
+        if isinstance(variance, Mapping):
+            variance = {name: take(v) for name, v in variance.items()}
+        taken = LayerwiseInference(
+            take_stacked(self.network.module, index),
+            self.likelihood,
+            self.n_data,
+            step_size=take(self.step_size),
+            ema_rate=self.ema_rate,
+            prior_variance=take(variance),
+            noise_floor=self.noise_floor,
+            output_noise_floor=self.output_noise_floor,
+            effective_size=self.effective_size,
+            reparam=self.reparam,
+            target_noise=self.target_noise,
+            noise=self.noise,
+            update=self.update,
+            algebra_dtype=self.algebra_dtype,
+            generator=self.generator,
+        )
+        state = self.state_dict()
+        tensors = {k: v if k == "generator" else take(self._per_member(k, v)) for k, v in state["tensors"].items()}
+        same = taken.state_dict()["meta"]
+        meta = state["meta"] | {"layers": same["layers"], "prior_precision": same["prior_precision"]}
+        taken.load_state_dict({"meta": meta, "tensors": tensors})
+        return taken
+
+    def _per_member(self, key: str, tensor: Tensor) -> Tensor:
+        """A saved tensor with members in front, also where they shared one (the Gram matrix of shared inputs)."""
+        dims = 2 if key.endswith("/gg") else 3
+        return tensor if tensor.dim() == dims else tensor.expand(self.network.members or 1, *tensor.shape)
+
     # --- keep and resume ----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -383,6 +421,9 @@ class LayerwiseInference:
             "output_layer": self.output_layer,
             "update": self.update,
             "effective_size": self.effective_size,
+            "noise_floor": self.noise_floor,
+            "output_noise_floor": self.output_noise_floor,
+            "prior_precision": {name: state.prior.precision[..., 0, 0].tolist() for name, state in self.states.items()},
             "layers": {name: list(state.weights.shape) for name, state in self.states.items()},
             "repairs": {"count": dict(self.repairs.count), "largest": dict(self.repairs.largest)},
         }
@@ -392,7 +433,7 @@ class LayerwiseInference:
         """Go on from a `state_dict` of an inference with the same layers and settings."""
         meta, tensors = state_dict["meta"], state_dict["tensors"]
         mine = self.state_dict()["meta"]
-        for key in ("layers", "update", "effective_size"):
+        for key in ("layers", "update", "effective_size", "noise_floor", "output_noise_floor", "prior_precision"):
             if meta[key] != mine[key]:
                 raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
         self.repairs.count, self.repairs.largest = dict(meta["repairs"]["count"]), dict(meta["repairs"]["largest"])
@@ -431,6 +472,12 @@ class LayerwiseInference:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def _check_positive(name: str, value: float | Tensor) -> None:
+    values = torch.as_tensor(value)
+    if not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"{name} must be positive, got {value}")
 
 
 def _row_mean(values: Tensor, weight: Tensor | None) -> Tensor:

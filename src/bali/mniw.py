@@ -67,11 +67,15 @@ class MNIW:
         device: torch.device | None = None,
         name: str = "prior",
     ) -> MNIW:
-        """M = 0, R = variance · I, U = noise · I, and the smallest integer dof whose prediction has a mean: D_y + 1."""
-        eye_x = torch.eye(n_inputs, dtype=dtype, device=device)
+        """M = 0, R = variance · I, U = noise · I, and the smallest integer dof whose prediction has a mean: D_y + 1.
+
+        A tensor of variances gives a batch of priors.
+        """
         eye_y = torch.eye(n_outputs, dtype=dtype, device=device)
-        mean = torch.zeros(n_inputs, n_outputs, dtype=dtype, device=device)
-        return cls(mean, eye_x / variance, eye_y * noise, n_outputs + 1.0 if dof is None else dof, name)
+        inverse = 1.0 / torch.as_tensor(variance, dtype=dtype, device=device)
+        precision = torch.diag_embed(inverse[..., None].expand(*inverse.shape, n_inputs))
+        mean = torch.zeros(*inverse.shape, n_inputs, n_outputs, dtype=dtype, device=device)
+        return cls(mean, precision, eye_y * noise, n_outputs + 1.0 if dof is None else dof, name)
 
     @property
     def n_inputs(self) -> int:

@@ -25,19 +25,16 @@ BLUE, ORANGE, VERMILLION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#222222
 CLASS_COLOURS = (BLUE, VERMILLION)
 CLASS_MARKERS = ("o", "^")
 
-#: From the first class's colour over white (undecided) to the second one's.
-PROBABILITY = LinearSegmentedColormap.from_list("bali-probability", [BLUE, "#8FC3E0", "#FFFFFF", "#F2B48A", VERMILLION])
+#: From the first class's colour over white (undecided) to the second one's, all lighter than the points.
+PROBABILITY = LinearSegmentedColormap.from_list("bali-probability", ["#4A9BCB", "#A5CFE7", "#FFFFFF", "#F4C4A3", "#E28C55"])
 #: White is certain; the darker, the less the model claims to know.
 UNCERTAINTY = LinearSegmentedColormap.from_list("bali-uncertainty", ["#FFFFFF", "#D5DDE6", "#8C9FB5", "#40566F"])
 
 
-def new_figure(
-    rows: int = 1, columns: int = 1, *, width: float = 6.4, height: float = 4.0
-) -> tuple[Figure, NDArray[np.object_]]:
-    """A figure with a grid of axes, (rows, columns), each `width` by `height` inches."""
+def new_figure(rows: int = 1, columns: int = 1, *, width: float = 6.4, height: float = 4.0) -> tuple[Figure, list[Axes]]:
+    """A figure with a grid of axes, row by row, each `width` by `height` inches."""
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained", dpi=150)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, axes
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def predictive_band(

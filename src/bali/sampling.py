@@ -13,6 +13,6 @@ def standard_normal(shape: Sequence[int], like: Tensor, generator: torch.Generat
 def chi_square(dof: Tensor, generator: torch.Generator | None) -> Tensor:
     """torch's gamma sampler takes no generator, so it runs on a forked global state that is seeded from ours."""
     seed = int(torch.randint(2**62, (), generator=generator, device=dof.device))
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[] if dof.device.type == "cpu" else [dof.device]):
         torch.manual_seed(seed)
         return torch.distributions.Chi2(dof).sample()

@@ -1,4 +1,11 @@
-"""The training loop of the estimators: steps, validation, stopping at the best posterior."""
+"""The training loop of the estimators: steps, validation, a race between settings, the best posterior at the end.
+
+Stacked members are C candidate settings × F folds (candidates outer). Each fold of a candidate holds out its own rows, so
+that a candidate's score is over all held-out rows and candidates are compared on the same ones.
+
+The first phase runs all candidates side by side until each has stopped improving, taking those that have out of the
+stack. In the phases after it only the winner goes on, from its best point, with slower moving averages.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +22,24 @@ from bali.inference import LayerwiseInference
 Outcome = Literal["converged", "max_iter", "interrupted"]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How long and how to train."""
+
+    max_steps: int
+    batch_size: int
+    ema_rate: float
+    decay: float = 0.2  # of the moving-average rate, from phase to phase
+    n_phases: int = 3
+    check_every: int = 25
+    patience: int = 6  # checks without an improvement of `tolerance` that end a candidate's phase
+    tolerance: float = 1e-3
+    n_samples: int = 8  # weight samples of each member for a check
+
+
 @dataclass
 class Progress:
-    """What a progress bar can show; handed to `on_step` now and then."""
+    """What a progress bar can show."""
 
     step: int
     max_steps: int
@@ -28,29 +50,95 @@ class Progress:
 @dataclass
 class History:
     outcome: Outcome = "max_iter"
+    winner: int = 0
     best_step: int = 0
-    loss_curve: list[float] = field(default_factory=list)  # −log-likelihood of each batch
+    loss_curve: list[float] = field(default_factory=list)  # −log-likelihood of each batch, mean over members
     validation_steps: list[int] = field(default_factory=list)
-    validation_scores: list[float] = field(default_factory=list)  # log-likelihood of the held-out rows
+    validation_scores: list[float] = field(default_factory=list)  # of the best candidate at that step
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long and how to train. The moving-average rate falls by `decay` whenever validation stops improving."""
+@dataclass
+class Candidate:
+    """One setting in the race: where it stood when it was best, and how long it has not improved."""
 
-    max_steps: int
-    batch_size: int
-    ema_rate: float
-    decay: float = 0.2
-    n_decays: int = 2
-    check_every: int = 25
-    patience: int = 6
-    validation_samples: int = 8
-    tolerance: float = 1e-3
+    number: int
+    score: float = -math.inf
+    step: int = 0
+    state: dict[str, Any] | None = None
+    reference: float = -math.inf
+    waited: int = 0
+
+    def see(self, score: float, tolerance: float) -> bool:
+        """Take in a score; whether it is the best so far."""
+        if score > self.reference + tolerance:
+            self.reference, self.waited = score, 0
+        else:
+            self.waited += 1
+        return score > self.score
+
+
+class Race:
+    """The candidates still running, as one stack."""
+
+    def __init__(self, inference: LayerwiseInference, n_candidates: int, plan: Plan) -> None:
+        self.whole, self.plan = inference, plan
+        self.n_folds = (inference.network.members or 1) // n_candidates
+        self.candidates = [Candidate(c) for c in range(n_candidates)]
+        self.running = list(self.candidates)
+        self.inference = inference
+        self.phase = 1
+
+    @property
+    def best(self) -> Candidate:
+        return max(self.candidates, key=lambda c: c.score)
+
+    @property
+    def ema_rate(self) -> float:
+        return self.plan.ema_rate * self.plan.decay ** (self.phase - 1)
+
+    def _members(self, places: list[int]) -> list[int]:
+        return [place * self.n_folds + fold for place in places for fold in range(self.n_folds)]
+
+    def check(self, scores: list[float], step: int) -> bool:
+        """Take in the scores of the running candidates. Returns whether the race is over."""
+        for place, (candidate, score) in enumerate(zip(self.running, scores, strict=True)):
+            if candidate.see(score, self.plan.tolerance):
+                candidate.score, candidate.step = score, step
+                candidate.state = self.inference.take_members(self._members([place])).state_dict()
+        going = [place for place, c in enumerate(self.running) if c.waited < self.plan.patience]
+        if not going:
+            return self._next_phase()
+        if len(going) < len(self.running):
+            self.inference = self.inference.take_members(self._members(going))
+            self.running = [self.running[place] for place in going]
+        return False
+
+    def _next_phase(self) -> bool:
+        if self.phase == self.plan.n_phases:
+            return True
+        self.phase += 1
+        self.inference = self.at_best()
+        import os
+        self.inference.step_size = self.whole.step_size * float(os.environ.get('SD','1'))**(self.phase-1)
+        self.best.waited = 0
+        self.running = [self.best]
+        return False
+
+    def at_best(self) -> LayerwiseInference:
+        """The winner's members, each where its candidate scored best (or as they are, if nothing was scored)."""
+        winner = self.best
+        if winner.state is None:
+            return self.inference
+        inference = self.whole.take_members(self._members([winner.number]))
+        generator_state = self.inference.generator.get_state()
+        inference.load_state_dict(winner.state)
+        inference.generator.set_state(generator_state)  # shared by all: it goes on, and is not wound back
+        return inference
 
 
 def train(
     inference: LayerwiseInference,
+    n_candidates: int,
     x: Tensor,
     y: Tensor,
     weight: Tensor,
@@ -58,69 +146,39 @@ def train(
     plan: Plan,
     generator: torch.Generator,
     on_step: Callable[[Progress], None] | None = None,
-) -> History:
-    """Train stacked members on rows x (n, d) and leave `inference` at the posterior with the best validation score.
+) -> tuple[LayerwiseInference, History]:
+    """Train on rows x (n, d); returns the winner's members at their best, and what happened.
 
-    `weight` (n,) are sample weights, `held_out` (K, n) marks each member's validation rows. Ctrl-C ends the training
-    early, with the best posterior so far.
+    `weight` (n,) are sample weights, `held_out` (F, n) marks each fold's validation rows. Ctrl-C ends the training early,
+    with the best posterior so far.
     """
     history = History()
-    train_weight = weight if held_out is None else weight * ~held_out
-    watch = Watch(plan)
-    best: dict[str, Any] | None = None
-    rate, score = plan.ema_rate, None
+    race = Race(inference, n_candidates, plan)
+    fold_weight = weight.expand(race.n_folds, -1) if held_out is None else weight * ~held_out
+    score = None
     try:
         for step, rows in enumerate(_batches(len(x), plan, x.device, generator), start=1):
-            batch = (x, y, train_weight) if rows is None else (x[rows], y[rows], train_weight[..., rows])
-            log_likelihood = float(inference.step(batch[0], batch[1], rate, batch[2]).mean())
+            batch = (x, y, fold_weight) if rows is None else (x[rows], y[rows], fold_weight[:, rows])
+            member_weight = batch[2].repeat(len(race.running), 1)
+            log_likelihood = float(race.inference.step(batch[0], batch[1], race.ema_rate, member_weight).mean())
             history.loss_curve.append(-log_likelihood)
             if held_out is not None and (step % plan.check_every == 0 or step == plan.max_steps):
-                score = validation_score(inference, x, y, weight, held_out, plan.validation_samples)
+                scores = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
+                score = max(scores)
                 history.validation_steps.append(step)
                 history.validation_scores.append(score)
-                verdict = watch.see(score)
-                if verdict == "best":
-                    best, history.best_step = inference.state_dict(), step
-                elif verdict == "stalled":
-                    if watch.stalls > plan.n_decays:
-                        history.outcome = "converged"
-                        break
-                    rate *= plan.decay
+                if race.check(scores, step):
+                    history.outcome = "converged"
+                    break
             if on_step is not None:
                 on_step(Progress(step, plan.max_steps, log_likelihood, score))
     except KeyboardInterrupt:
-        if inference.steps == 0:
+        if race.inference.steps == 0:
             raise
         history.outcome = "interrupted"
-    if best is not None:
-        inference.load_state_dict(best)
-    else:
-        history.best_step = len(history.loss_curve)
-    return history
-
-
-class Watch:
-    """Tells a new best score from a stall: `patience` scores in a row without an improvement of `tolerance`."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.best, self.reference = -float("inf"), -float("inf")
-        self.waited = self.stalls = 0
-
-    def see(self, score: float) -> Literal["best", "worse", "stalled"]:
-        improved = score > self.best
-        self.best = max(self.best, score)
-        if score > self.reference + self.plan.tolerance:
-            self.reference, self.waited = score, 0
-        else:
-            self.waited += 1
-        if improved:
-            return "best"
-        if self.waited >= self.plan.patience:
-            self.waited = 0
-            self.stalls += 1
-            return "stalled"
-        return "worse"
+    history.winner = race.best.number
+    history.best_step = race.best.step or len(history.loss_curve)
+    return race.at_best(), history
 
 
 def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generator) -> Iterator[Tensor | None]:
@@ -139,14 +197,12 @@ def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generato
             done += 1
 
 
-def validation_score(
+def validation_scores(
     inference: LayerwiseInference, x: Tensor, y: Tensor, weight: Tensor, held_out: Tensor, n_samples: int
-) -> float:
-    """Mean log-likelihood of the rows that each member has not seen, each member predicting its own."""
+) -> list[float]:
+    """For each candidate, the mean log-likelihood of the held-out rows, each predicted by the fold that left it out."""
     rows = (held_out & (weight > 0)).any(0)
-    predictive = inference.predict(x[rows], n_samples)
-    components = predictive.component_log_prob(y[rows])
-    components = components.reshape(n_samples, -1, components.shape[-1])  # (S, K, n)
-    by_member = components.logsumexp(0) - math.log(n_samples)
+    components = inference.predict(x[rows], n_samples).component_log_prob(y[rows])
+    by_fold = components.reshape(n_samples, -1, *held_out[:, rows].shape).logsumexp(0) - math.log(n_samples)  # (C, F, n)
     counted = held_out[:, rows] * weight[rows]
-    return float((by_member * counted).sum() / counted.sum())
+    return [float(s) for s in (by_fold * counted).sum((-2, -1)) / counted.sum()]

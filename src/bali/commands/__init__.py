@@ -1,0 +1,1 @@
+"""The commands of `bali`, one file each."""

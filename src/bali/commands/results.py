@@ -1,0 +1,85 @@
+"""The folder that `bali fit` writes: all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bali.table_model import MODEL_FILE, TableModel
+from bali.tables import TableError
+
+REPORT_FILE, METRICS_FILE = "report.html", "metrics.json"
+_OURS = {MODEL_FILE, REPORT_FILE, METRICS_FILE}
+
+
+def check_destination(folder: Path, *, force: bool) -> None:
+    """Before any work: may this folder be written?"""
+    if not folder.parent.is_dir():
+        raise TableError(f"no folder at {str(folder.parent)!r} to make {folder.name!r} in")
+    if not os.access(folder.parent, os.W_OK):
+        raise TableError(f"the folder {str(folder.parent)!r} cannot be written to; name another with --out")
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise TableError(f"{str(folder)!r} is a file; name another folder with --out")
+    present = {path.name for path in folder.iterdir()}
+    if present - _OURS:
+        raise TableError(f"the folder {str(folder)!r} holds other files; name another with --out")
+    if present and not force:
+        raise TableError(
+            f"the folder {str(folder)!r} holds a model already; name another with --out, or replace it with --force"
+        )
+
+
+def write_results(folder: Path, model: TableModel, *, force: bool) -> None:
+    """Model, report and metrics. An older model is replaced only by a complete new one."""
+    page = report_page(model)
+    with _complete_folder(folder, force=force) as temporary:
+        model.save(temporary / MODEL_FILE)
+        (temporary / REPORT_FILE).write_text(page, encoding="utf-8")
+        (temporary / METRICS_FILE).write_text(json.dumps(short_record(model), indent=2) + "\n", encoding="utf-8")
+
+
+def report_page(model: TableModel) -> str:
+    from bali import report  # with matplotlib, which the other commands do not need
+
+    page: str = report.html(model.estimator, model.record)
+    return page
+
+
+def short_record(model: TableModel) -> dict[str, Any]:
+    """The record of a training without its rows."""
+    return {name: value for name, value in model.record.items() if name != "holdout"}
+
+
+@contextmanager
+def _complete_folder(folder: Path, *, force: bool) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place at the end, or vanishes if something goes wrong."""
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
+    replaced = temporary.with_suffix(".old.part")
+    try:
+        yield temporary
+        check_destination(folder, force=force)  # once more: training takes a while
+        temporary.chmod(0o777 & ~_umask())
+        if folder.exists() and any(folder.iterdir()):
+            folder.rename(replaced)
+        temporary.rename(folder)
+    except BaseException:
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

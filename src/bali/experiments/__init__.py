@@ -1,0 +1,1 @@
+"""Runs that produce the figures in the documents."""

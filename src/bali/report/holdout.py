@@ -1,0 +1,103 @@
+"""The held-out rows of a record, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RegressionHoldout:
+    row: list[Any]  # what the table calls its rows
+    y: Array
+    mean: Array
+    std: Array
+    low: Array  # ends of the 90 % intervals
+    high: Array
+    epistemic: Array  # variances, whose sum is std²
+    aleatoric: Array
+
+    @cached_property
+    def residual(self) -> Array:
+        return self.y - self.mean
+
+    @cached_property
+    def inside(self) -> NDArray[np.bool_]:
+        """Which rows lie in their 90 % interval."""
+        return (self.low <= self.y) & (self.y <= self.high)
+
+    @property
+    def uncertainty(self) -> Array:
+        return self.std
+
+
+@dataclass(frozen=True)
+class ClassHoldout:
+    row: list[Any]
+    y: NDArray[np.int64]  # positions in `classes`
+    probabilities: Array  # (n, C)
+    classes: list[str]
+    entropy: Array
+    mutual_information: Array
+
+    @cached_property
+    def predicted(self) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.probabilities.argmax(1)
+        return found
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.predicted == self.y
+        return found
+
+    @cached_property
+    def confidence(self) -> Array:
+        """The probability of the predicted class."""
+        highest: Array = self.probabilities.max(1)
+        return highest
+
+    @property
+    def uncertainty(self) -> Array:
+        return self.entropy
+
+
+Holdout = RegressionHoldout | ClassHoldout
+
+
+def read_holdout(record: Mapping[str, Any]) -> Holdout | None:
+    """The rows that a record holds, or None where it holds none."""
+    held = record.get("holdout") or {}
+    if not held.get("row"):
+        return None
+
+    def column(name: str) -> Array:
+        values = np.asarray(held[name], dtype=np.float64)
+        if len(values) != len(held["row"]):
+            raise ValueError(f"the record has {len(held['row'])} held-out rows and {len(values)} values of {name!r}")
+        return values
+
+    if record["task"] == "regression":
+        names = ("y", "mean", "std", "low", "high", "epistemic", "aleatoric")
+        return RegressionHoldout(list(held["row"]), **{name: column(name) for name in names})
+    classes = [str(name) for name in held["classes"]]
+    return ClassHoldout(
+        row=list(held["row"]),
+        y=_positions(held["y"], classes),
+        probabilities=column("probabilities"),
+        classes=classes,
+        entropy=column("entropy"),
+        mutual_information=column("mutual_information"),
+    )
+
+
+def _positions(y: Sequence[Any], classes: list[str]) -> NDArray[np.int64]:
+    """Whole numbers are positions in `classes` already; text is looked up there."""
+    found = [classes.index(value) if isinstance(value, str) else int(value) for value in y]
+    return np.asarray(found, dtype=np.int64)

@@ -1,0 +1,92 @@
+"""Cells as numbers, days or text: what a column of any type is read as, once its kind is known."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bali.tables.errors import TableError
+
+_WHOLE = re.compile(r"(-?\d+)\.0*")
+_TRUTH = {"true": "True", "false": "False"}
+#: 2024-05-31, 2024-05-31 12:30, 2024-05-31T12:30:15.25+02:00
+ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+
+
+def is_text(column: pd.Series) -> bool:
+    """Strings, or Python objects such as truth values beside empty cells."""
+    return column.dtype == object or isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype)
+
+
+def canonical(value: object) -> str:
+    """One spelling for what means the same: 3, 3.0 and "3"; True, "TRUE" and "true"."""
+    text = str(value).strip()
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else _TRUTH.get(text.lower(), text)
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    """Categories as text, missing ones as NaN."""
+    values = column.astype(object)
+    spelled = {value: canonical(value) for value in values.dropna().unique()}
+    return values.map(spelled)
+
+
+def as_numbers(column: pd.Series) -> NDArray[np.float64]:
+    """Numbers, missing ones as NaN. Text and infinities are errors that name the row."""
+    if is_text(column):
+        parsed = pd.to_numeric(column.astype(object), errors="coerce")
+        wrong = parsed.isna() & column.notna()
+        if wrong.any():
+            raise TableError(not_a_number(column, wrong))
+        column = parsed
+    numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        row = column.index[infinite.argmax()]
+        raise TableError(
+            f"column {column.name!r} is infinite in row {row}; correct that cell, or leave it empty if it is not known"
+        )
+    return numbers
+
+
+def first_cell(column: pd.Series, where: pd.Series) -> tuple[int, str]:
+    """Row number and content of the first of some cells."""
+    chosen = column[where]
+    return int(chosen.index[0]), str(chosen.iloc[0])
+
+
+def not_a_number(column: pd.Series, wrong: pd.Series) -> str:
+    """The message for the first of the cells that should be numbers and are not."""
+    row, value = first_cell(column, wrong)
+    return (
+        f"column {column.name!r} holds numbers, but {value!r} in row {row} is not one; correct that cell, "
+        "or leave it empty if it is not known"
+    )
+
+
+def as_days(column: pd.Series) -> NDArray[np.float64]:
+    """Dates and times as days since 1970-01-01 (in UTC where they have a zone), missing ones as NaN."""
+    if is_text(column):
+        text = column.astype(object)
+        wrong = text.notna() & ~text.astype(str).str.strip().str.fullmatch(ISO_DATE)
+        parsed = pd.to_datetime(text.mask(wrong), format="ISO8601", utc=True, errors="coerce")
+        wrong |= parsed.isna() & text.notna()
+        if wrong.any():
+            row, value = first_cell(column, wrong)
+            raise TableError(
+                f"column {column.name!r} holds dates, but {value!r} in row {row} is not one; "
+                "write it as 2024-05-31, or leave the cell empty if it is not known"
+            )
+        column = parsed
+    elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        if column.isna().all():
+            return np.full(len(column), np.nan)
+        raise TableError(f"column {column.name!r} held dates when the model was trained, but holds numbers here")
+    if column.dt.tz is None:
+        column = column.dt.tz_localize("UTC")
+    days: pd.Series = (column - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return days.to_numpy(dtype=np.float64, na_value=np.nan)

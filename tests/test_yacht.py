@@ -1,0 +1,55 @@
+"""A benchmark of the paper, with its own settings, on one of the published splits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import seeded
+from torch import nn
+
+import bali
+
+STEPS = 20_000
+
+
+def paper_rate(step: int) -> float:
+    """β = 0.2, a fifth of it after 60 % of the steps, and a fifth of that after 80 %."""
+    return 0.2 if step <= 0.6 * STEPS else 0.04 if step <= 0.8 * STEPS else 0.008
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("BALI_DATA" not in os.environ, reason="BALI_DATA does not name the folder of the benchmark data")
+def test_yacht_is_as_accurate_as_in_the_paper() -> None:
+    table = np.load(Path(os.environ["BALI_DATA"]) / "uci_regression" / "yacht.npz", allow_pickle=False)
+    train, test = table["train_index"][0], table["test_index"][0]
+    x, y = table["X"], table["y"]
+    x = torch.as_tensor((x - x[train].mean(0)) / x[train].std(0), dtype=torch.float32)
+    shift, scale = y[train].mean(), y[train].std()
+    targets = torch.as_tensor((y - shift) / scale, dtype=torch.float32)
+
+    module = nn.Sequential(nn.Linear(6, 50), nn.ReLU(), nn.Linear(50, 1))
+    generator = seeded(0)
+    with torch.no_grad():
+        for parameter, std in zip(module.parameters(), [1.0, 1.0, 51**-0.5, 51**-0.5], strict=True):
+            parameter.normal_(0.0, std, generator=generator)
+    run = bali.LayerwiseInference(
+        module,
+        bali.likelihoods.Gaussian(),
+        len(train),
+        step_size=0.3,
+        ema_rate=paper_rate,
+        prior_variance={"0": 40.0, "2": 40.0 / 51.0},
+        noise_floor=0.01,
+        output_noise_floor=1e-4,
+        generator=seeded(1),
+    )
+    for _ in range(STEPS):
+        run.step(x[train], targets[train])
+    predictive = run.predict(x[test], 256)
+    assert isinstance(predictive, bali.predictive.RegressionPredictive)
+    error = predictive.mean[:, 0].double().numpy() * scale + shift - y[test]
+    assert np.sqrt(np.mean(error**2)) < 0.9  # the paper's mean over 20 random splits is 0.642
