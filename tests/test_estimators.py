@@ -64,7 +64,9 @@ class TestRegression:
     def test_it_learns(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
         assert regressor.score(*curve) > 0.8
 
-    def test_std_and_intervals_are_those_of_the_distribution(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
+    def test_std_and_intervals_are_those_of_the_distribution(
+        self, regressor: BALIRegressor, curve: tuple[Array, Array]
+    ) -> None:
         X, y = curve
         predictive = regressor.pred_dist(X)
         mean, std = regressor.predict(X, return_std=True)
@@ -229,8 +231,8 @@ class TestTraining:
 
     def test_the_prior_that_validates_best_is_chosen(self) -> None:
         rng = np.random.default_rng(0)
-        X = rng.normal(size=(80, 10))
-        noise_only = BALIRegressor(**QUICK | {"prior_variance": (1e-3, 1e3)}).fit(X, rng.normal(size=80))
+        X = rng.normal(size=(400, 10))
+        noise_only = BALIRegressor(**QUICK | {"prior_variance": (1e-3, 1e3)}).fit(X, rng.normal(size=400))
         assert noise_only.prior_variance_ == 1e-3
         assert noise_only.inference_.network.members == 2
 

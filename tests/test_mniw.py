@@ -201,9 +201,11 @@ def test_prior() -> None:
     assert MNIW.prior(3, 2, dof=7.5).dof == 7.5
 
 
-def test_prior_with_a_variance_for_each_input() -> None:
-    variance = torch.tensor([1.0, 4.0, 0.25], dtype=torch.float64)
-    assert_close(MNIW.prior(3, 2, variance=variance).precision, np.diag([1.0, 0.25, 4.0]))
+def test_several_variances_are_a_batch_of_priors() -> None:
+    batch = MNIW.prior(3, 2, variance=torch.tensor([1.0, 4.0], dtype=torch.float64))
+    assert batch.mean.shape == (2, 3, 2)
+    for precision, variance in zip(batch.precision, (1.0, 4.0), strict=True):
+        assert_close(precision, MNIW.prior(3, 2, variance=variance).precision)
 
 
 @pytest.mark.parametrize("diagonal", [True, False])

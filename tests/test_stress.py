@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -173,19 +172,8 @@ def comparable(steps: int, step_size: float, inputs: list[str]) -> list[Case]:
 COMPARED = comparable(3, 0.5, list(INPUTS)) + comparable(1, 10.0, ["plain", "duplicated columns", "constant columns"])
 COMPARED.append(Case("scale 1e3", 1e3, 0.5, "relu", "gaussian", 64, 1, "none"))
 
-# Rows' products are summed in their own type. Where N_eff times its rounding exceeds the prior's precision, directions
-# that the rows do not span are noise; and residuals much larger than the noise leave U little but rounding.
-ROUNDED_AWAY = {("constant columns", 1e7), ("scale 1e-6", 1e7), ("scale 1e3", 1e3)}
-# Not strict: how sums are rounded depends on the machine.
-sums_in_float32 = pytest.mark.xfail(reason="sums of products are kept in float32, whose rounding shows here", strict=False)
 
-
-def expected_to_agree(case: Case) -> Any:
-    is_known = (case.inputs, case.effective_size) in ROUNDED_AWAY
-    return pytest.param(case, id=case.id, marks=[sums_in_float32] if is_known else [])
-
-
-@pytest.mark.parametrize("case", [expected_to_agree(case) for case in COMPARED])
+@pytest.mark.parametrize("case", COMPARED, ids=lambda case: case.id)
 def test_float32_agrees_with_float64_unless_it_says_otherwise(case: Case) -> None:
     single, double = outcome(case, torch.float32), outcome(case, torch.float64)
     assert_sound(double)

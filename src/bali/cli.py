@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
+from bali.commands.evaluate import evaluate
+from bali.commands.fit import fit
+from bali.commands.predict import predict
+from bali.commands.report import report
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 
 @app.callback()
 def main() -> None:
     """Bayesian neural networks by layerwise inference (BALI)."""
+
+
+for command in (fit, predict, evaluate, report):
+    app.command()(command)
 
 
 @app.command()

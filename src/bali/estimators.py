@@ -21,10 +21,11 @@ from torch import Tensor
 from bali import estimator_files
 from bali.folds import validation_masks
 from bali.health import Health, layer_health
-from bali.inference import LayerwiseInference, Reparam
+from bali.inference import LayerwiseInference
 from bali.likelihoods import Categorical, Gaussian, Likelihood
 from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+from bali.settings import Reparam
 from bali.training import Plan, Progress, train
 
 Array = NDArray[Any]

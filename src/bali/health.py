@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from bali import linalg
-from bali.inference import LayerState, LayerwiseInference
+from bali.inference import LayerwiseInference
+from bali.layer_update import LayerState
 
 #: Beyond this a float64 solve keeps fewer than four digits.
 LARGEST_CONDITION_NUMBER = 1e12
@@ -147,7 +148,7 @@ def layer_health(inference: LayerwiseInference) -> Health:
 
 @torch.no_grad()
 def _health_of(inference: LayerwiseInference, name: str, state: LayerState) -> LayerHealth:
-    prior, posterior, size = state.prior, state.posterior, inference.effective_size
+    prior, posterior, size = state.prior, state.posterior, inference.settings.effective_size
     assert posterior is not None
     # tr(R R₀⁻¹) = ‖C⁻¹C₀‖² for R⁻¹ = C Cᵀ and R₀⁻¹ = C₀C₀ᵀ: positive terms only.
     from_prior = linalg.half_solve(posterior.precision_factor, prior.precision_factor).square().sum((-2, -1))
@@ -167,7 +168,7 @@ def _health_of(inference: LayerwiseInference, name: str, state: LayerState) -> L
         noise_floor=math.sqrt(float(floor.mean())),
         jitter_count=sum(count for key, count in repairs.count.items() if key.startswith(repaired)),
         jitter_largest=max((jitter for key, jitter in repairs.largest.items() if key.startswith(repaired)), default=0.0),
-        averaged_rows=min(inference.rate.effective_rows, float(inference.n_data)),
+        averaged_rows=min(inference.rate.effective_rows, float(inference.settings.n_data)),
         log_evidence=float(evidence.mean()),
         effective_size=size,
         has_true_targets=name == inference.output_layer,

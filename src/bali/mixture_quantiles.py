@@ -21,27 +21,30 @@ def mixture_cdf(means: Tensor, scales: Tensor, y: Tensor, dof: float | None = No
 
 
 def mixture_quantile(means: Tensor, scales: Tensor, level: float, dof: float | None = None) -> Tensor:
-    """The y (n, D) at which the distribution function has this level, to the rounding error of the latter."""
+    """The y (n, D) at which the distribution function has this level, to within rounding."""
+    if level > 0.5:  # the lower tail of a distribution function keeps its digits, the upper one does not
+        return -mixture_quantile(-means, scales, 1.0 - level, dof)
     # A mixture's quantile lies between the smallest and the largest quantile of its components.
     ends = means + _standard_quantile(level, dof) * scales
-    low, high = ends.amin(0), ends.amax(0)
-    y = ends.mean(0)
+    low, high, y = ends.amin(0), ends.amax(0), ends.mean(0)
     last = high - low
-    done = torch.zeros_like(y, dtype=torch.bool)
+    done = last == 0
     eps = torch.finfo(y.dtype).eps
+    # Newton's error after a step is of the order of the step's square.
+    small = 0.1 * eps**0.5 * scales.mean(0) + 2 * eps * torch.maximum(low.abs(), high.abs())
     for _ in range(_MAX_STEPS):
+        if bool(done.all()):
+            break
         error = mixture_cdf(means, scales, y, dof) - level
         density = _density((y - means) / scales, dof).div(scales).mean(0)
         low, high = torch.where(error < 0, y, low), torch.where(error < 0, high, y)
         newton = y - error / density
-        # Halve the bracket where Newton would leave it, or shrinks its steps by less than half (as in rtsafe).
-        astray = ~((newton > low) & (newton < high)) | (2 * error.abs() > (last * density).abs())
+        # Halve the bracket where Newton leaves it, or does not halve its own steps.
+        astray = ~((newton >= low) & (newton <= high)) | (2 * error.abs() > (last * density).abs())
         proposed = torch.where(astray, 0.5 * (low + high), newton)
         last = proposed - y
-        done |= (error.abs() <= 4 * eps * level) | (last.abs() <= eps * y.abs())
-        if bool(done.all()):
-            break
         y = torch.where(done, y, proposed)
+        done |= (~astray & (last.abs() <= small)) | (high - low <= 2 * eps * y.abs())
     return y
 
 

@@ -178,6 +178,10 @@ class MNIW:
         eye = torch.eye(d, dtype=self.mean.dtype, device=self.mean.device).expand_as(bartlett)
         return self.scale_factor @ linalg.half_solve(bartlett, eye).mT
 
+    def noise_root(self, noise: str, generator: torch.Generator | None) -> Tensor:
+        """A root of Σ: at its "mode", or of a "sample"."""
+        return self.noise_mode_factor() if noise == "mode" else self.sample_noise_factor((), generator)
+
     def weights_from(self, normal: Tensor, noise_factor: Tensor) -> Tensor:
         """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ."""
         return self.mean + linalg.transposed_half_solve(self.precision_factor, normal @ noise_factor.mT)

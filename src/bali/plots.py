@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -65,9 +65,9 @@ def predictive_band(
     if data is not None:
         observed_x, observed_y = _flat(data[0]), _flat(data[1])
         shown.append(observed_y)
-        size = 34 if len(observed_x) <= 100 else 15
+        size, edge = (30, 0.7) if len(observed_x) <= 100 else (11, 0.4)
         ax.scatter(
-            observed_x, observed_y, s=size, color=ORANGE, edgecolors=INK, linewidths=0.6, label="observations", zorder=5
+            observed_x, observed_y, s=size, color=ORANGE, edgecolors=INK, linewidths=edge, label="observations", zorder=5
         )
     low, high = (float(end) for end in (min(v.min() for v in shown), max(v.max() for v in shown)))
     margin = 0.45 * (high - low) or 1.0
@@ -76,7 +76,8 @@ def predictive_band(
     ax.set_xlabel("x")
     ax.set_ylabel("y")
     _tidy(ax)
-    ax.legend(frameon=False, fontsize="small", loc="best")
+    legend = ax.legend(fontsize="small", loc="upper left", framealpha=0.75, edgecolor="none")
+    legend.set_zorder(6)
 
 
 def square_grid(x: ArrayLike, *, margin: float = 1.0, n: int = 121) -> Array:
@@ -99,7 +100,7 @@ def class_surface(
 
     `grid` is (rows, columns, 2) as from `square_grid`, and `predictive` has one row for each of its points. The
     probability of the second class is shown with the decision boundary and the lines where the model gives odds of
-    nine to one; the uncertainty is the entropy of the predicted class, in bits.
+    nine to one; the uncertainty is the entropy of the predicted class, in bits, with lines at ¼, ½ and ¾.
     """
     shape = grid.shape[:2]
     probabilities = predictive.probabilities
@@ -118,22 +119,18 @@ def class_surface(
     if show == "probability":
         ax.contour(xs, ys, second, levels=[0.1, 0.9], colors=INK, linewidths=0.8, linestyles="dotted")
     else:
-        lines = ax.contour(xs, ys, values, levels=[0.25, 0.5, 0.75, 0.95], colors=INK, linewidths=0.6, alpha=0.7)
-        ax.clabel(lines, fontsize="x-small", fmt="%.2g")
+        ax.contour(xs, ys, values, levels=[0.25, 0.5, 0.75], colors=INK, linewidths=0.7, alpha=0.7)
     ax.contour(xs, ys, second, levels=[0.5], colors=INK, linewidths=1.6)
     if data is not None:
         points, classes = np.asarray(data[0], dtype=np.float64), np.asarray(data[1])
         for k, (colour, marker) in enumerate(zip(CLASS_COLOURS, CLASS_MARKERS, strict=True)):
             own = points[classes == k]
             ax.scatter(own[:, 0], own[:, 1], s=24, c=colour, marker=marker, edgecolors="white", linewidths=0.7, zorder=5)
-    figure = ax.get_figure()
-    if figure is not None:
-        bar = figure.colorbar(ScalarMappable(Normalize(0, 1), cmap), ax=ax, ticks=[0, 0.25, 0.5, 0.75, 1], label=label)
-        bar.outline.set_visible(False)
     ax.set_aspect("equal")
     ax.set_xlabel("$x_1$")
     ax.set_ylabel("$x_2$")
     _tidy(ax)
+    _colour_bar(ax, cmap, label)
 
 
 def _flat(values: ArrayLike) -> Array:
@@ -144,3 +141,13 @@ def _tidy(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(MUTED)
     ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small")
+
+
+def _colour_bar(ax: Axes, cmap: Colormap, label: str) -> None:
+    """A bar for values from 0 to 1, as high as the axes."""
+    figure = ax.get_figure()
+    assert figure is not None
+    beside = ax.inset_axes((1.03, 0.0, 0.035, 1.0))
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), cmap), cax=beside, ticks=[0, 0.25, 0.5, 0.75, 1], label=label)
+    bar.outline.set(edgecolor=MUTED, linewidth=0.6)
+    beside.tick_params(colors=MUTED, labelcolor=INK, labelsize="small")

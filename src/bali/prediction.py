@@ -86,13 +86,11 @@ class PosteriorSampler:
         observation = torch.empty(0)
         for name, posterior in self.posteriors.items():
             is_output = name == self.output_layer
-            if self.noise == "mode":
-                root = posterior.noise_mode_factor()
-            elif method == "closed-form" and is_output:
+            if self.noise == "sample" and method == "closed-form" and is_output:
                 # Integrated out: the Student-t's shape matrix is U / (u − D_y + 1).
                 root = posterior.scale_factor / (posterior.dof - posterior.n_outputs + 1) ** 0.5
             else:
-                root = posterior.sample_noise_factor((), generator)
+                root = posterior.noise_root(self.noise, generator)
             if is_output:
                 observation = root
             if method == "weight" or (method == "closed-form" and not is_output):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy import special
 from torch import Tensor
 
 from bali import linalg
+from bali.mixture_quantiles import mixture_cdf, mixture_quantile
 from bali.sampling import chi_square, standard_normal
 
 
@@ -124,30 +124,15 @@ class RegressionPredictive(Predictive):
 
     def cdf(self, y: Tensor) -> Tensor:
         """Marginal distribution functions, (n, D)."""
-        standard = (self._columns(y) - self.means) / self._component_std()
-        if self.dof is None:
-            return torch.special.ndtr(standard).mean(0)
-        return _student_cdf(standard, self.dof).mean(0)
+        return mixture_cdf(self.means, self._component_std(), self._columns(y), self.dof)
 
     def quantiles(self, levels: float | list[float] | Tensor) -> Tensor:
-        """Marginal quantiles of a new observation, (len(levels), n, D), by bisection on the mixture's own cdf."""
-        q = torch.as_tensor(levels, dtype=self.means.dtype, device=self.means.device).reshape(-1)
+        """Marginal quantiles of a new observation, (len(levels), n, D): those of the mixture itself."""
+        q = torch.as_tensor(levels, dtype=torch.float64).reshape(-1)
         if bool(((q <= 0) | (q >= 1)).any()):
             raise ValueError("quantile levels must lie strictly between 0 and 1")
-        return torch.stack([self._quantile(float(level)) for level in q])
-
-    def _quantile(self, level: float) -> Tensor:
-        # A mixture's quantile lies between the smallest and the largest quantile of its components.
-        z = _normal_quantile(level) if self.dof is None else _student_quantile(level, self.dof)
-        ends = self.means + z * self._component_std()
-        low, high = ends.amin(0), ends.amax(0)
-        for _ in range(200):
-            middle = 0.5 * (low + high)
-            if bool(((middle <= low) | (middle >= high)).all()):  # the interval is one rounding step wide
-                break
-            below = self.cdf(middle) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return 0.5 * (low + high)
+        scales = self._component_std()
+        return torch.stack([mixture_quantile(self.means, scales, float(level), self.dof) for level in q])
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
         """Central interval that holds a new observation with this probability: lower and upper ends, (n, D) each."""
@@ -252,18 +237,6 @@ class ClassPredictive(Predictive):
 
 def _entropy(p: Tensor) -> Tensor:
     return torch.special.entr(p).sum(-1)
-
-
-def _normal_quantile(level: float) -> float:
-    return float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
-
-
-def _student_quantile(level: float, dof: float) -> float:
-    return float(special.stdtrit(dof, level))
-
-
-def _student_cdf(t: Tensor, dof: float) -> Tensor:
-    return torch.as_tensor(special.stdtr(dof, t.cpu().numpy()), dtype=t.dtype, device=t.device)
 
 
 def concatenate(parts: list[Predictive]) -> Predictive:

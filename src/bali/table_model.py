@@ -102,7 +102,7 @@ def prediction_columns(predictive: Predictive, target: Target, coverage: float) 
         return {name: part[:, 0].double().cpu().numpy() for name, part in parts.items()}
     assert isinstance(predictive, ClassPredictive)
     p = predictive.probabilities.double().cpu().numpy()
-    columns: dict[str, NDArray[Any]] = {target.name: np.array(target.classes, dtype=object)[p.argmax(1)]}
+    columns: dict[str, NDArray[Any]] = {"class": np.array(target.classes, dtype=object)[p.argmax(1)]}
     columns |= {f"probability_{label}": p[:, i] for i, label in enumerate(target.classes)}
     parts = {
         "entropy": predictive.entropy,

@@ -40,7 +40,7 @@ class Scores:
 
     def add(self, predictive: Predictive, y: NDArray[np.float64]) -> None:
         """`y` are numbers, or numbers of classes."""
-        observed = torch.as_tensor(y)
+        observed = torch.tensor(y)
         self.n_rows += len(y)
         self._observed.append(y)
         self._log_prob.append(predictive.log_prob(observed).double().cpu().numpy())

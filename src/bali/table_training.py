@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -12,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
+from bali.noted_warnings import noted_warnings
 from bali.predictive import ClassPredictive, RegressionPredictive
 from bali.table_model import TableModel
 from bali.table_scores import COVERAGE, Scores
@@ -128,6 +127,8 @@ def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progr
 def _split(data: TrainingTable, options: FitOptions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row positions to learn from and to score; classes in proportion where there are enough of each."""
     n = len(data.y)
+    if options.holdout == 0.0:
+        return np.arange(n), np.arange(0)
     n_holdout = max(round(options.holdout * n), 2)
     labels = None
     if data.target.task == "classification":
@@ -152,22 +153,17 @@ def _fit(
         estimator = BALIRegressor(**parameters)
     else:
         estimator, y = BALIClassifier(**parameters), data.target.labels[y]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with noted_warnings() as notes:
         estimator.fit_with_progress(features, y, on_step)
-    return estimator, list(dict.fromkeys(_as_note(str(w.message), w.category) for w in caught))
-
-
-def _as_note(message: str, category: type[Warning]) -> str:
-    if issubclass(category, ConvergenceWarning):
-        message = message.replace("raise max_iter", "raise --max-iter")
-    return " ".join(message.split())
+    return estimator, [note.replace("raise max_iter", "raise --max-iter") for note in notes]
 
 
 def _score(
     model: TableModel, data: TrainingTable, held_out: NDArray[np.int64], seed: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Metrics of the held-out rows, and the record of (some of) them."""
+    if len(held_out) == 0:
+        return {}, {}
     kept = held_out
     if len(held_out) > MAX_RECORDED_ROWS:
         kept = np.sort(np.random.default_rng(seed).choice(held_out, MAX_RECORDED_ROWS, replace=False))

@@ -34,6 +34,6 @@ def relative_to_mean(at_weights: Moments, weights: Tensor, mean: Tensor, *, keep
 
 def local_output_noise(posterior: MNIW, x: Tensor, z: Tensor, noise: str, generator: torch.Generator | None) -> Tensor:
     """E with independent rows e ~ N(0, xᵀRx · Σ): the noise that uncertain weights induce on the outputs z."""
-    root = posterior.noise_mode_factor() if noise == "mode" else posterior.sample_noise_factor((), generator)
+    root = posterior.noise_root(noise, generator)
     spread = posterior.to(z.dtype).row_variance(x).sqrt()
     return spread[..., None] * (standard_normal(z.shape, z, generator) @ root.to(z.dtype).mT)

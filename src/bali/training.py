@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -29,12 +29,17 @@ class Plan:
     max_steps: int
     batch_size: int
     ema_rate: float
-    decay: float = 0.2  # of the moving-average rate, from phase to phase
+    rate_decay: float = 0.2  # of the moving-average rate, from phase to phase
+    step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
     n_phases: int = 3
     check_every: int = 25
     patience: int = 6  # checks without an improvement of `tolerance` that end a candidate's phase
     tolerance: float = 1e-3
     n_samples: int = 8  # weight samples of each member for a check
+
+    def checks_at(self, step: int) -> bool:
+        """Early steps change most, so they are looked at more often."""
+        return step % self.check_every == 0 or step in (5, 10, 15, 20) or step == self.max_steps
 
 
 @dataclass
@@ -94,7 +99,7 @@ class Race:
 
     @property
     def ema_rate(self) -> float:
-        return self.plan.ema_rate * self.plan.decay ** (self.phase - 1)
+        return self.plan.ema_rate * self.plan.rate_decay ** (self.phase - 1)
 
     def _members(self, places: list[int]) -> list[int]:
         return [place * self.n_folds + fold for place in places for fold in range(self.n_folds)]
@@ -118,8 +123,8 @@ class Race:
             return True
         self.phase += 1
         self.inference = self.at_best()
-        import os
-        self.inference.step_size = self.whole.step_size * float(os.environ.get('SD','1'))**(self.phase-1)
+        step_size = self.inference.settings.step_size * self.plan.step_decay ** (self.phase - 1)
+        self.inference.settings = replace(self.inference.settings, step_size=step_size)
         self.best.waited = 0
         self.running = [self.best]
         return False
@@ -162,7 +167,7 @@ def train(
             member_weight = batch[2].repeat(len(race.running), 1)
             log_likelihood = float(race.inference.step(batch[0], batch[1], race.ema_rate, member_weight).mean())
             history.loss_curve.append(-log_likelihood)
-            if held_out is not None and (step % plan.check_every == 0 or step == plan.max_steps):
+            if held_out is not None and plan.checks_at(step):
                 scores = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
                 score = max(scores)
                 history.validation_steps.append(step)

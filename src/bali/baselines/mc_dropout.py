@@ -98,7 +98,9 @@ class MCDropout(BaseEstimator):  # type: ignore[misc]
                 rows = order[start : start + self.batch_size]
                 optimizer.zero_grad()
                 output = network(x[rows])
-                loss = functional.cross_entropy(output, y[rows]) if self.classification else (output - y[rows]).square().mean()
+                loss = (
+                    functional.cross_entropy(output, y[rows]) if self.classification else (output - y[rows]).square().mean()
+                )
                 loss.backward()
                 optimizer.step()
             score = self._score(network, x_val, y_val)
@@ -136,5 +138,7 @@ class MCDropout(BaseEstimator):  # type: ignore[misc]
             return self._predictive(self.network_, x, None, self.n_samples)
         standard = self._predictive(self.network_, x, self.noise_, self.n_samples)
         assert isinstance(standard, RegressionPredictive)
-        scale, mean = (torch.as_tensor(a, dtype=torch.float32) for a in (self.target_scaler_.scale_, self.target_scaler_.mean_))
+        scale, mean = (
+            torch.as_tensor(a, dtype=torch.float32) for a in (self.target_scaler_.scale_, self.target_scaler_.mean_)
+        )
         return standard.affine(scale, mean)

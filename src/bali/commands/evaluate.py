@@ -6,6 +6,7 @@ from bali.commands.options import Encoding, File, Json, Model, Quiet, Samples
 from bali.commands.predict import extra_columns, missing_columns
 from bali.commands.progress import row_counter
 from bali.commands.talk import Talk, failing_cleanly
+from bali.noted_warnings import noted_warnings
 from bali.table_model import load_table_model
 from bali.table_scores import MEANINGS, Scores
 from bali.tables import Surprises, TableError, open_table
@@ -31,7 +32,7 @@ def evaluate(
         notes = extra_columns(table, trained, [])
         scores, surprises, n_without = Scores(target), Surprises(), 0
         as_text = [*trained.text_columns, *([target.name] if target.classes else [])]
-        with row_counter(talk) as on_rows:
+        with noted_warnings() as warned, row_counter(talk) as on_rows:
             for frame in table.chunks([*trained.columns, target.name], as_text, trained.rows_at_once):
                 known = frame[frame[target.name].notna()]
                 n_without += len(frame) - len(known)
@@ -42,7 +43,7 @@ def evaluate(
             raise TableError(f"{str(file)!r} has no rows with a value of {target.name!r}: there is nothing to score")
         if n_without:
             notes.append(f"{plural(n_without, 'row')} without a value of {target.name!r} left out")
-        notes += surprises.notes()
+        notes += surprises.notes() + warned
         talk.notes(notes)
         metrics = scores.metrics()
         talk.say(f"scores of {plural(scores.n_rows, 'row')} of {file.name}:")

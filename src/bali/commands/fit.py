@@ -44,9 +44,7 @@ def fit(
     members: Annotated[int | None, typer.Option(min=1, help="Posteriors to mix.", show_default="5")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Most training steps.", show_default="3000")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
-    holdout: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the rows kept aside to score the model.")
-    ] = 0.1,
+    holdout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the rows kept aside to score the model.")] = 0.1,
     encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is already in the folder.")] = False,
     as_json: Json = False,
@@ -94,8 +92,9 @@ def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) ->
     talk.notes(record["notes"][n_notes_said:])
     steps = f"{plural(model.estimator.n_iter_, 'step')} (best: {model.estimator.best_iter_})"
     talk.say(f"trained on {plural(record['n_train'], 'row')} in {record['seconds']:.1f} s, {steps}")
-    talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")
-    talk.scores(record["metrics"], MEANINGS)
+    if record["metrics"]:
+        talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")
+        talk.scores(record["metrics"], MEANINGS)
     talk.say(f"\nwritten to {folder}: {MODEL_FILE}, {REPORT_FILE}, {METRICS_FILE}")
     talk.say(f"next: open {folder / REPORT_FILE} in a browser")
     talk.say(f"      bali predict {folder} NEW.csv --out predictions.csv")

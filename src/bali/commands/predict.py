@@ -13,6 +13,7 @@ import typer
 from bali.commands.options import Encoding, File, Json, Model, Quiet, Samples
 from bali.commands.progress import row_counter
 from bali.commands.talk import Talk, failing_cleanly
+from bali.noted_warnings import noted_warnings
 from bali.table_model import TableModel, load_table_model, model_path, prediction_columns
 from bali.tables import Surprises, TableError, open_table, prediction_writer
 from bali.tables.errors import plural, quoted
@@ -52,20 +53,22 @@ def predict(
             trained.estimator.set_params(n_samples=samples)
         table = open_table(file, encoding)
         _check_output(out, file, model)
-        talk.notes(_column_notes(table, trained, id_column))
+        missing_columns(table, [*trained.columns, *([id_column] if id_column else [])])
+        talk.notes(extra_columns(table, trained, [id_column] if id_column else []))
         surprises, n_rows = Surprises(), 0
-        with prediction_writer(out) as write, row_counter(talk) as on_rows:
+        with noted_warnings() as warned, prediction_writer(out) as write, row_counter(talk) as on_rows:
             for frame in predictions(table, trained, coverage, id_column, surprises):
                 write(frame)
                 on_rows(len(frame))
                 n_rows += len(frame)
             if n_rows == 0:
                 raise TableError(f"{str(file)!r} has a header but no rows: there is nothing to predict")
-        talk.notes(surprises.notes())
+        notes = surprises.notes() + warned
+        talk.notes(notes)
         seconds = time.perf_counter() - started
         if out != STDOUT:
             talk.say(f"{plural(n_rows, 'prediction')} of {trained.target.name!r} written to {out} in {seconds:.1f} s")
-        talk.result({"out": out, "n_rows": n_rows, "seconds": seconds, "notes": surprises.notes()})
+        talk.result({"out": out, "n_rows": n_rows, "seconds": seconds, "notes": notes})
 
 
 def predictions(
@@ -78,8 +81,11 @@ def predictions(
         if frame.empty:
             continue
         columns = prediction_columns(model.predictive(frame, surprises), model.target, coverage)
-        first: dict[str, Any] = {id_column: frame[id_column].to_numpy()} if id_column else {"row": frame.index.to_numpy()}
-        yield pd.DataFrame(first | columns)
+        if id_column is None:
+            rows: dict[str, Any] = {"row": frame.index.to_numpy()}
+        else:
+            rows = {f"id_{id_column}" if id_column in columns else id_column: frame[id_column].to_numpy()}
+        yield pd.DataFrame(rows | columns)
 
 
 def missing_columns(table: Table, wanted: list[str]) -> None:
@@ -94,12 +100,6 @@ def extra_columns(table: Table, model: TableModel, also_used: list[str]) -> list
     """A note about columns that the model does not use; the target's may well be there."""
     extra = [name for name in table.columns if name not in {*model.columns, model.target.name, *also_used}]
     return [f"columns that the model does not use are ignored: {quoted(extra)}"] if extra else []
-
-
-def _column_notes(table: Table, model: TableModel, id_column: str | None) -> list[str]:
-    names = [id_column] if id_column else []
-    missing_columns(table, [*model.columns, *names])
-    return extra_columns(table, model, names)
 
 
 def _check_output(out: str, file: Path, model: Path) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bali.files import ModelFileError
 from bali.linalg import NumericalError
@@ -45,12 +43,8 @@ class Talk:
             self.note(line)
 
     def scores(self, metrics: Mapping[str, float], meanings: Mapping[str, str]) -> None:
-        if self.quiet:
-            return
-        table = Table(box=None, show_header=False, padding=(0, 2))
         for name, value in metrics.items():
-            table.add_row(name, f"{value:.4g}", meanings[name], style=None)
-        self._text.print(table)
+            self.say(f"  {name:<16}{value:<12.4g}{meanings[name]}")
 
     def result(self, content: Mapping[str, Any]) -> None:
         """The JSON object, if it was asked for."""
@@ -62,11 +56,7 @@ class Talk:
 def failing_cleanly() -> Iterator[None]:
     """One line and an exit code instead of a traceback, for what a user can do something about."""
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-        for line in dict.fromkeys(" ".join(str(w.message).split()) for w in caught):
-            Talk().note(line)
+        yield
     except (TableError, ModelFileError, NumericalError) as error:
         raise _failed(str(error)) from error
     except BrokenPipeError as error:  # the reader of our output, such as `head`, has seen enough
@@ -76,7 +66,7 @@ def failing_cleanly() -> Iterator[None]:
         where = f"{str(error.filename)!r}: " if error.filename else ""
         raise _failed(f"{where}{error.strerror or error}") from error
     except KeyboardInterrupt as error:
-        Talk().stderr.print("interrupted; nothing was written", markup=False)
+        Talk().stderr.print("interrupted; no file was written", markup=False)
         raise typer.Exit(INTERRUPTED) from error
 
 

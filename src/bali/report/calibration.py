@@ -64,16 +64,26 @@ def stated_probabilities(held: ClassHoldout) -> tuple[Array, NDArray[np.bool_]]:
     return held.confidence, held.correct
 
 
-def reliability(stated: Array, true: NDArray[np.bool_], n_bins: int = 10) -> list[Bin]:
-    """Rows by stated probability, in bins of equal width; empty ones are left out."""
+def reliability(stated: Array, true: NDArray[np.bool_], n_bins: int = 10, least: int = 10) -> list[Bin]:
+    """Rows by stated probability, in bins of equal width; one with fewer than `least` rows is joined to the next."""
     which = np.clip((stated * n_bins).astype(int), 0, n_bins - 1)
-    bins = []
+    groups: list[NDArray[np.bool_]] = []
     for index in np.unique(which):
         chosen = which == index
-        count, hits = int(chosen.sum()), int(true[chosen].sum())
-        interval = stats.binomtest(hits, count).proportion_ci(CHANCE, method="wilson")
-        bins.append(Bin(count, float(stated[chosen].mean()), hits / count, float(interval.low), float(interval.high)))
-    return bins
+        if groups and groups[-1].sum() < least:
+            groups[-1] = groups[-1] | chosen
+        else:
+            groups.append(chosen)
+    if len(groups) > 1 and groups[-1].sum() < least:
+        last = groups.pop()
+        groups[-1] = groups[-1] | last
+    return [_bin(stated[chosen], true[chosen]) for chosen in groups]
+
+
+def _bin(stated: Array, true: NDArray[np.bool_]) -> Bin:
+    count, hits = len(true), int(true.sum())
+    interval = stats.binomtest(hits, count).proportion_ci(CHANCE, method="wilson")
+    return Bin(count, float(stated.mean()), hits / count, float(interval.low), float(interval.high))
 
 
 # --- both -------------------------------------------------------------------------------------------------------

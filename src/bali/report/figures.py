@@ -43,10 +43,10 @@ def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: 
     late = np.concatenate([training[len(training) // 20 :], seen[len(training) :]])
     low, high = late.min(), max(np.quantile(late, 0.98), seen[len(training) :].max(initial=-np.inf))
     margin = 0.06 * (high - low) or 1.0
-    axes.set_ylim(low - margin, high + 2 * margin)
+    axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("step")
     axes.set_ylabel("loss per row (lower is better)")
-    axes.legend(loc="upper right")
+    _legend(figure)
 
 
 # --- regression -------------------------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ def interval_coverage(figure: Figure, held: RegressionHoldout) -> None:
         color=MUTED,
         alpha=0.18,
         linewidth=0,
-        label="as promised, up to chance",
+        label="range of chance",
     )
     axes.plot(curve.nominal, curve.observed, color=ACCENT, marker="o", markersize=3.5, label="this model")
-    axes.plot([0.9], [held.inside.mean()], color=SECOND, marker="D", markersize=6, linestyle="", label="its 90 % intervals")
+    axes.plot([0.9], [held.inside.mean()], color=SECOND, marker="D", markersize=6, linestyle="", label="90 % intervals")
     _percentages(axes)
     axes.set_xlabel("probability that the interval promises")
-    axes.set_ylabel("rows inside the interval")
-    axes.legend(loc="upper left")
+    axes.set_ylabel("rows inside it")
+    _legend(figure)
 
 
 def where_truth_falls(figure: Figure, held: RegressionHoldout) -> None:
@@ -80,18 +80,19 @@ def where_truth_falls(figure: Figure, held: RegressionHoldout) -> None:
     n_bins = 10 if len(values) >= 50 else 5
     counts, edges = np.histogram(values, n_bins, (0.0, 1.0))
     low, high = calibration.chance_range(len(values), 1 / n_bins)
-    axes.bar(edges[:-1], counts / len(values), 1 / n_bins, align="edge", color=ACCENT, edgecolor=PAPER, linewidth=1.2)
-    axes.axhspan(float(low), float(high), facecolor=MUTED, alpha=0.22, label="as promised, up to chance")
-    axes.axhline(1 / n_bins, color=INK, linestyle="--", linewidth=1.0)
+    axes.axhspan(float(low), float(high), facecolor=MUTED, alpha=0.18, zorder=0.5)
+    axes.bar(edges[:-1], counts / len(values), 1 / n_bins, align="edge", color=ACCENT, alpha=0.8, edgecolor=PAPER, linewidth=1.2)
+    for end, label in ((low, "range of chance"), (high, None)):
+        axes.axhline(float(end), color=INK, linestyle="--", linewidth=1.0, label=label)
     axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.25 * max(float(high), counts.max() / len(values)))
+    axes.set_ylim(0, 1.08 * max(float(high), counts.max() / len(values)))
     axes.set_xticks([0, 0.5, 1], ["below all that\nwas expected", "at the\nmedian", "above all that\nwas expected"])
     axes.get_xticklabels()[0].set_horizontalalignment("left")
     axes.get_xticklabels()[-1].set_horizontalalignment("right")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
-    axes.legend(loc="upper right")
+    _legend(figure)
 
 
 def predicted_against_true(figure: Figure, held: RegressionHoldout) -> None:
@@ -105,7 +106,7 @@ def predicted_against_true(figure: Figure, held: RegressionHoldout) -> None:
         axes.plot(held.y[chosen], held.mean[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label)
     axes.set_xlabel("true value")
     axes.set_ylabel("predicted, with 90 % interval")
-    axes.legend(loc="upper left")
+    _legend(figure)
 
 
 def residuals(figure: Figure, held: RegressionHoldout) -> None:
@@ -113,12 +114,14 @@ def residuals(figure: Figure, held: RegressionHoldout) -> None:
     rows = shown_rows(len(held.y))
     axes.axhline(0.0, color=MUTED, linestyle="--", linewidth=1.0)
     for chosen, colour, label in _inside_and_outside(held, rows):
-        axes.plot(held.mean[chosen], held.residual[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label)
+        axes.plot(
+            held.mean[chosen], held.residual[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label
+        )
     largest = float(np.abs(held.residual[rows]).max()) or 1.0
-    axes.set_ylim(-1.3 * largest, 1.3 * largest)
+    axes.set_ylim(-1.1 * largest, 1.1 * largest)
     axes.set_xlabel("predicted value")
     axes.set_ylabel("true minus predicted")
-    axes.legend(loc="upper left", ncols=2)
+    _legend(figure)
 
 
 def _inside_and_outside(held: RegressionHoldout, rows: NDArray[np.intp]) -> list[tuple[NDArray[np.intp], str, str]]:
@@ -138,13 +141,13 @@ def error_against_std(figure: Figure, held: RegressionHoldout) -> None:
     groups = calibration.uncertainty_groups(held.std)
     stated = [float(np.sqrt(np.mean(held.std[g] ** 2))) for g in groups]
     observed = [float(np.sqrt(np.mean(error[g] ** 2))) for g in groups]
-    axes.plot(stated, observed, color=SECOND, marker="o", markersize=5, label="typical error of rows like it")
+    axes.plot(stated, observed, color=SECOND, marker="o", markersize=5, label="typical error")
     ends = np.array([held.std.min(), held.std.max()])
     axes.plot(ends, ends, color=INK, linestyle="--", linewidth=1.0, label="as stated")
     axes.set_ylim(0, 1.1 * max(float(np.quantile(error[rows], 0.99)), *observed, float(ends[1])))
     axes.set_xlabel("stated uncertainty (standard deviation)")
     axes.set_ylabel("size of the error")
-    axes.legend(loc="upper left")
+    _legend(figure)
 
 
 # --- classification ---------------------------------------------------------------------------------------------
@@ -186,17 +189,23 @@ def error_against_entropy(figure: Figure, held: ClassHoldout) -> None:
     stated = [float((1 - held.confidence[g]).mean()) for g in groups]
     place = np.arange(1, len(groups) + 1)
     axes.bar(place, wrong, 0.72, color=ACCENT, label="wrong")
-    axes.plot(place, stated, color=SECOND, linestyle="", marker="D", markersize=6, label="wrong according to the model")
+    axes.plot(place, stated, color=SECOND, linestyle="", marker="D", markersize=6, label="wrong, says the model")
     axes.set_xlim(0.4, len(groups) + 0.6)
     axes.set_xticks([1, len(groups)] if len(groups) > 1 else [1], ["surest rows", "least sure rows"][: len(groups)])
     if len(groups) > 2:
         axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
-    axes.set_ylim(0, min(1.0, 1.3 * max(*wrong, *stated, 0.03)))
+    axes.set_ylim(0, min(1.0, 1.1 * max(*wrong, *stated, 0.03)))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
-    axes.legend(loc="upper left")
+    _legend(figure)
+
+
+def _legend(figure: Figure) -> None:
+    """Above the axes, where it hides nothing."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), columnspacing=1.3, handletextpad=0.6)
 
 
 def _diagonal(axes: Axes) -> None:

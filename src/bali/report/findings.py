@@ -55,7 +55,7 @@ def _intervals(held: RegressionHoldout, record: Mapping[str, Any]) -> Finding:
     n = record["n_holdout"]
     inside = record["metrics"].get("coverage_90", float(held.inside.mean()))
     low, high = (float(end) for end in calibration.chance_range(n, 0.9))
-    text = f"Of the 90 % intervals, {percent(inside)} hold the true value"
+    text = f"Of the 90\u202f% intervals, {percent(inside)} hold the true value"
     chance = f"chance alone accounts for {percent(low)} to {percent(high)} of {plural(n, 'row')}"
     if inside < low:
         return Finding("attention", f"{text}, too few ({chance}): the model is surer than it should be.")

@@ -84,11 +84,14 @@ def _picture(name: str, title: str, caption: str, paint: Callable[..., None], *a
 def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
-    caption = "Negative log-likelihood per row: it punishes errors, and more so where the model was sure."
+    caption = (
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the training "
+        "rows is the mean of all networks; where several settings are tried side by side, it jumps when one is dropped."
+    )
     if model.validation_scores_:
         caption += (
-            " Validation rows are not trained on; each point is their score at that step, and the state with the best one is "
-            "kept. Where it rises while the other still falls, the network would only be learning the training rows by heart."
+            " Validation rows are not trained on: where their line rises while the other falls, the networks only learn the "
+            "training rows by heart. So the state with the best validation score is kept."
         )
     return _picture(
         "learning", "Learning curve", caption, figures.learning_curve,
@@ -122,7 +125,7 @@ def _calibration(held: Holdout | None) -> list[Picture]:
             _picture(
                 "reliability",
                 "Do the probabilities hold what they promise?",
-                f"Rows grouped by the probability stated for {what}: how often it came true, with 95 % ranges for so many "
+                f"Rows grouped by the probability stated for {what}: how often it came true, with 95\u202f% ranges for so many "
                 "rows, and below how many rows there are. On the dashed line is right.",
                 figures.reliability,
                 held,
@@ -139,7 +142,7 @@ def _predictions(held: Holdout | None) -> list[Picture]:
             _picture(
                 "predicted",
                 "Predicted against true",
-                f"The nearer to the dashed line, the better. Lines are 90 % intervals: one in ten should miss it.{part}",
+                f"The nearer to the dashed line, the better. Lines are 90\u202f% intervals: one in ten should miss it.{part}",
                 figures.predicted_against_true,
                 held,
             ),

@@ -21,7 +21,7 @@ _ROLES = {INK: "ink", MUTED: "muted", GRID: "grid", ACCENT: "accent", SECOND: "s
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: it can be read aloud and found
     "text.parse_math": False,
-    "font.size": 9.5,
+    "font.size": 10.0,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,
@@ -44,7 +44,7 @@ _STYLE = {
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def inline_svg(name: str, description: str, paint: Callable[[Figure], None], size: tuple[float, float] = (5.2, 3.6)) -> str:
+def inline_svg(name: str, description: str, paint: Callable[[Figure], None], size: tuple[float, float] = (4.8, 3.4)) -> str:
     """What `paint` draws, as an <svg> element that scales with its box; `description` is for those who cannot see it."""
     buffer = io.StringIO()
     # Starts from Matplotlib's defaults, not from the user's settings; `hashsalt` makes ids the same every time.
@@ -66,7 +66,7 @@ def _themed(svg: str, name: str, description: str) -> str:
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
     svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    svg = re.sub(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*", r"font: \1 var(--font)", svg)
+    svg = re.sub(r"font(-family:|: [\d.]+px) [^;\"]*", r"font\1 var(--font)", svg)  # Matplotlib's versions differ
     svg = re.sub(r"\n\s*", "\n", svg)
     for stand_in, role in _ROLES.items():
         svg = svg.replace(stand_in, f"var(--{role})")

@@ -43,9 +43,9 @@ def confusion(held: ClassHoldout) -> ConfusionMatrix | Table:
 def most_uncertain(held: Holdout) -> Table:
     order = np.argsort(-held.uncertainty, kind="stable")[:N_UNCERTAIN]
     if isinstance(held, RegressionHoldout):
-        heading = ["Row", "Predicted", "90 % interval", "True", "Std", "Model's share"]
+        heading = ["Row", "Predicted", "90 % interval", "True", "Inside?", "Std", "Model's share"]
         return Table(heading, [_regression_row(held, int(i)) for i in order])
-    heading = ["Row", "Predicted", "Next", "True", "Entropy", "Model's share"]
+    heading = ["Row", "Predicted", "Next", "True", "Right?", "Entropy", "Model's share"]
     return Table(heading, [_class_row(held, int(i)) for i in order])
 
 
@@ -53,15 +53,15 @@ def _regression_row(held: RegressionHoldout, i: int) -> list[str]:
     own = held.epistemic[i] / (held.epistemic[i] + held.aleatoric[i])
     interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
     mean, truth, std = (number(float(values[i])) for values in (held.mean, held.y, held.std))
-    return [str(held.row[i]), mean, interval, truth + ("" if held.inside[i] else " (outside)"), std, percent(float(own))]
+    return [str(held.row[i]), mean, interval, truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
 
 
 def _class_row(held: ClassHoldout, i: int) -> list[str]:
     first, second = np.argsort(-held.probabilities[i], kind="stable")[:2]
     said, next_best = (f"{held.classes[c]} ({percent(float(held.probabilities[i, c]))})" for c in (first, second))
     own = float(held.mutual_information[i] / max(held.entropy[i], 1e-300))
-    truth = held.classes[held.y[i]] + ("" if held.correct[i] else " (missed)")
-    return [str(held.row[i]), said, next_best, truth, number(float(held.entropy[i])), percent(own)]
+    right = "yes" if held.correct[i] else "no"
+    return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
 
 
 def health(found: Health) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def number(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}".removesuffix(".0").replace("-", "−") + f"{_NARROW_SPACE}%"
+    return f"{100 * fraction:.1f}{_NARROW_SPACE}%".replace("-", "−")
 
 
 def plural(count: int, noun: str, several: str | None = None) -> str:
@@ -54,7 +54,7 @@ METRICS = {
     "mae": MetricText("Mean absolute error", "how far off a prediction is on average; in the target's units"),
     "r2": MetricText("R²", "1 is perfect, 0 no better than always predicting the average"),
     "log_likelihood": MetricText("Log-likelihood", "per row; rewards accuracy and honest uncertainty; higher is better"),
-    "coverage_90": MetricText("Coverage of 90 % intervals", "true values inside their interval; best near 90 %", True),
+    "coverage_90": MetricText("Coverage of 90\u202f% intervals", "true values inside their interval; best near 90\u202f%", True),
     "accuracy": MetricText("Accuracy", "rows whose predicted class is right", True),
     "ece": MetricText("Calibration error", "gap between confidence and accuracy; best near 0", True),
     "auc": MetricText("Area under the ROC curve", "1 is perfect, 0.5 is guessing"),

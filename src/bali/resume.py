@@ -1,0 +1,102 @@
+"""The state of an inference as plain tensors and numbers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bali.layer_update import LayerState
+from bali.moments import DebiasedRate, Moments
+
+if TYPE_CHECKING:
+    from bali.inference import LayerwiseInference
+
+
+def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
+    """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
+    tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
+    for name, state in inference.states.items():
+        kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
+        if state.posterior is not None:
+            kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
+        if state.targets is not None:
+            kept |= {"xy": state.targets.xy, "yy": state.targets.yy}
+        tensors |= {f"{name}/{key}": value.clone() for key, value in kept.items() if value is not None}
+    meta = inference.settings.summary() | {
+        "steps": inference.steps,
+        "ema_weight": inference.rate.weight,
+        "ema_squares": inference.rate.squares,
+        "output_layer": inference.output_layer,
+        "prior_precision": _prior_precision(inference),
+        "layers": {name: list(state.weights.shape) for name, state in inference.states.items()},
+        "repairs": {"count": dict(inference.repairs.count), "largest": dict(inference.repairs.largest)},
+    }
+    return {"meta": meta, "tensors": tensors}
+
+
+def _prior_precision(inference: LayerwiseInference) -> dict[str, Any]:
+    return {name: state.prior.precision[..., 0, 0].tolist() for name, state in inference.states.items()}
+
+
+def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> None:
+    """Put an inference with the same layers and settings in a saved state; nothing changes if it does not fit."""
+    meta, tensors = saved["meta"], saved["tensors"]
+    mine = state_dict(inference)["meta"]
+    for key in ("layers", "prior_precision", *inference.settings.summary()):
+        if meta[key] != mine[key]:
+            raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
+    states = {name: _load_layer(inference, state, meta, tensors) for name, state in inference.states.items()}
+    inference.states = states
+    inference.steps, inference.rate = meta["steps"], DebiasedRate(meta["ema_weight"], meta["ema_squares"])
+    inference.repairs.count = dict(meta["repairs"]["count"])
+    inference.repairs.largest = dict(meta["repairs"]["largest"])
+    inference.output_layer = meta["output_layer"]
+    inference.generator.set_state(tensors["generator"].cpu())
+    inference.network.assign({name: state.weights for name, state in states.items()})
+
+
+def _load_layer(
+    inference: LayerwiseInference, state: LayerState, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> LayerState:
+    name, device, settings = state.layer.name, state.weights.device, inference.settings
+    own = {key.removeprefix(f"{name}/"): t.to(device) for key, t in tensors.items() if key.rpartition("/")[0] == name}
+    needed = {"weights"} if meta["steps"] == 0 else {"weights", "xx", "mean", "scale"}
+    if not needed <= set(own):
+        raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
+    is_output = name == meta["output_layer"]
+    prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
+    posterior, targets = None, None
+    if "mean" in own:
+        posterior = replace(
+            prior,
+            mean=own["mean"],
+            precision=prior.precision + own["xx"],
+            scale=own["scale"],
+            dof=prior.dof + settings.effective_size,
+        )
+    if "xy" in own:
+        targets = Moments(own["xx"], own["xy"], own["yy"], settings.effective_size)
+    return LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets)
+
+
+def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -> dict[str, Any]:
+    """The saved state of some of the stacked members."""
+
+    def take(key: str, tensor: Tensor) -> Tensor:
+        if key == "generator":
+            return tensor
+        # Members may share one tensor (the Gram matrix of shared inputs); then it has no dimension for them.
+        shared = tensor.dim() == (1 if key.endswith("/gg") else 2)
+        return (tensor.expand(n_members, *tensor.shape) if shared else tensor)[list(index)]
+
+    meta = dict(saved["meta"])
+    meta["layers"] = {name: [len(index), *shape[1:]] for name, shape in meta["layers"].items()}
+    meta["prior_precision"] = {
+        name: torch.as_tensor(value, dtype=torch.float64)[list(index)].tolist() if isinstance(value, list) else value
+        for name, value in meta["prior_precision"].items()
+    }
+    return {"meta": meta, "tensors": {key: take(key, tensor) for key, tensor in saved["tensors"].items()}}

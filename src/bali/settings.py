@@ -1,0 +1,94 @@
+"""The hyperparameters of an inference, checked, and the priors they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bali.layers import LinearLayer
+from bali.linalg import Repairs
+from bali.mniw import MNIW
+
+Reparam = Literal["weight", "local", "none"]
+Noise = Literal["mode", "sample"]
+Update = Literal["mean", "natural"]
+
+_CHOICES = {"reparam": ("weight", "local", "none"), "noise": ("mode", "sample"), "update": ("mean", "natural")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See `LayerwiseInference` for what each one means."""
+
+    n_data: int
+    step_size: float | Tensor
+    ema_rate: float | Callable[[int], float]
+    prior_variance: float | Tensor | Mapping[str, float | Tensor] | None
+    noise_floor: float
+    output_noise_floor: float
+    effective_size: float
+    reparam: Reparam
+    target_noise: bool
+    noise: Noise
+    update: Update
+    algebra_dtype: torch.dtype
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
+            _check_positive(name, getattr(self, name))
+
+    def rate_at(self, step: int) -> float:
+        """β of a step, counted from 1."""
+        return self.ema_rate(step) if callable(self.ema_rate) else self.ema_rate
+
+    def prior(self, layer: LinearLayer, *, is_output: bool, device: torch.device, repairs: Repairs) -> MNIW:
+        """The layer's prior; the output layer of a regression has its own noise floor."""
+        variance = self.prior_variance
+        if isinstance(variance, Mapping):
+            variance = variance.get(layer.name)
+        if variance is None:
+            variance = 10.0 / (layer.in_features + 1)
+        _check_positive(f"prior_variance of layer '{layer.name}'", variance)
+        prior = MNIW.prior(
+            layer.n_inputs,
+            layer.out_features,
+            variance=variance,
+            noise=(self.output_noise_floor if is_output else self.noise_floor) * self.effective_size,
+            dtype=self.algebra_dtype,
+            device=device,
+            name=f"layer '{layer.name}'",
+        )
+        return replace(prior, repairs=repairs)
+
+    def check_layer_names(self, names: Sequence[str]) -> None:
+        unknown = set(self.prior_variance) - set(names) if isinstance(self.prior_variance, Mapping) else set()
+        if unknown:
+            raise ValueError(f"prior_variance names unknown layers {sorted(unknown)}; there are {list(names)}")
+
+    def of_members(self, index: Sequence[int]) -> Settings:
+        """The settings of some of the stacked members."""
+
+        def take(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {name: take(v) for name, v in value.items()}
+            return value[list(index)] if isinstance(value, Tensor) else value
+
+        return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self)})
+
+    def summary(self) -> dict[str, Any]:
+        """What has to agree for a saved posterior to be taken up again."""
+        kept = ("update", "effective_size", "noise_floor", "output_noise_floor")
+        return {name: getattr(self, name) for name in kept}
+
+
+def _check_positive(name: str, value: float | Tensor) -> None:
+    values = torch.as_tensor(value)
+    if not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"{name} must be positive, got {value}")
