@@ -52,7 +52,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 # Elements that reach beyond the window, unless something around them scrolls.
 _OVERFLOWING = """
 (() => {
-  const scrolls = e => e && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  const clips = e => ['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX);
+  const scrolls = e => e && (clips(e) || scrolls(e.parentElement));
   const wide = [...document.body.querySelectorAll('*')].filter(
     e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement) && !e.closest('svg *'));
   const names = wide.map(e => e.tagName.toLowerCase() + (e.id ? '#' + e.id : ''));

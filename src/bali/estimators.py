@@ -198,8 +198,8 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
         self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        # Rows in float64 cost little while they are few, and keep results the same whatever their order.
-        self.dtype_ = "float64" if X.size <= 2**18 else "float32"
+        # Rows in float64 cost little while they are few, and make results independent of their order.
+        self.dtype_ = "float64" if X.size <= 2**13 else "float32"
         self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(targets)]
         self.n_train_ = float(weight.sum())
         self.inference_ = self._build(prior_variances)

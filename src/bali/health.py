@@ -71,8 +71,8 @@ class LayerHealth:
             )
         if self.effective_dof > LARGEST_DOF_SHARE * self.effective_size:
             found.append(
-                f"its weights use {self.effective_dof:.4g} degrees of freedom for {self.effective_size:.4g} observations, so "
-                "it can fit anything; use smaller hidden layers, a lower prior_variance or more data"
+                f"its weights use {self.effective_dof:.4g} degrees of freedom for {self.effective_size:.4g} observations, "
+                "so it can fit anything; use smaller hidden layers, a lower prior_variance or more data"
             )
         if self.has_true_targets and self.noise**2 < SMALLEST_NOISE_TO_FLOOR * self.noise_floor**2:
             found.append(

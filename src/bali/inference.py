@@ -168,8 +168,10 @@ class LayerwiseInference:
                 f"the log-likelihood is not finite at step {self.steps + 1}. Look for NaN or extreme values in x and y, "
                 "standardise them, or lower step_size."
             )
-        output_gradient = self.likelihood.gradient(z, y, noise_factor).reshape(output.shape)
-        gradients = self._backward(output, output_gradient, calls)  # line 1
+        # Gradients are linear in the output's: roots of the weights that go in there come out in every layer.
+        root = None if sample_weight is None else sample_weight.sqrt()
+        output_gradient = self._times_root(self.likelihood.gradient(z, y, noise_factor), root)
+        gradients = self._backward(output, output_gradient.reshape(output.shape), calls)  # line 1
 
         rate = replace(self.rate)
         rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
@@ -179,9 +181,9 @@ class LayerwiseInference:
             batch = LayerBatch(
                 x=[layer.rows(call.x) for call in calls[name]],
                 gradient=[layer.rows(g) for g in gradients[name]],
-                residual=layer.rows(y - z) if name == output_layer else None,
-                local_noise=[layer.rows(noise) for noise in local_noise[name]],
-                weight=[_weight_of_rows(sample_weight, layer.rows(g)[..., 0]) for g in gradients[name]],
+                residual=layer.rows(self._times_root(y - z, root)) if name == output_layer else None,
+                local_noise=[layer.rows(self._times_root(noise, root)) for noise in local_noise[name]],
+                root=[_weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
             )
             states[name] = update_layer(state, batch, self.settings, rho)  # lines 2 to 5
         self.states = {name: replace(state, weights=self._draw_weights(state)) for name, state in states.items()}  # line 6
@@ -217,6 +219,12 @@ class LayerwiseInference:
                 raise UnsupportedLayerError(f"layer '{name}' has no effect on the module's output; freeze or remove it")
             gradients[name].append(g)
         return gradients
+
+    def _times_root(self, values: Tensor, root: Tensor | None) -> Tensor:
+        """Values (n, ..., D), or (K, n, D) of members, times roots (n,) or (K, n) of their rows' weights."""
+        if root is None:
+            return values
+        return values * (root[..., None] if self.network.members else root.reshape(-1, *[1] * (values.dim() - 1)))
 
     def _draw_weights(self, state: LayerState) -> Tensor:
         posterior = state.posterior

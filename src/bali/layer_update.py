@@ -43,10 +43,10 @@ class LayerBatch:
     """Rows of one layer in one forward and backward pass, a list entry for each call of the layer."""
 
     x: list[Tensor]  # inputs, without the column of ones
-    gradient: list[Tensor]  # of the log-likelihood with respect to the outputs
-    residual: Tensor | None  # true targets minus outputs, in the output layer of a regression
-    local_noise: list[Tensor]  # E of the outputs XM + E; empty where outputs are XW
-    weight: list[Tensor | None]
+    gradient: list[Tensor]  # of the log-likelihood with respect to the outputs, times root
+    residual: Tensor | None  # true targets minus outputs, in the output layer of a regression, times root
+    local_noise: list[Tensor]  # E of the outputs XM + E, times root; empty where outputs are XW
+    root: list[Tensor | None]  # square roots of the rows' weights
 
 
 def update_layer(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
@@ -83,21 +83,26 @@ def update_layer(state: LayerState, batch: LayerBatch, settings: Settings, rate:
 def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settings: Settings) -> Moments:
     """Moments of all rows, computed in the rows' own type where that is exact enough, and in the algebra's otherwise.
 
-    Two things need the digits: the residuals of true targets, whose U would be left with rounding when the outputs are
-    still far off, and Gram matrices of so many effective rows that their rounding outweighs the prior.
+    Digits are short where rounding outweighs the prior: in the Gram matrix of very many effective rows, and in U as long
+    as the residuals of true targets are very much larger than the noise.
     """
     own, wide = batch.x[0].dtype, settings.algebra_dtype
-    if own == wide or batch.residual is not None:
-        return _sum(batch, targets, state.layer.has_bias, wide)
     moments = _sum(batch, targets, state.layer.has_bias, own).to(wide)
-    largest = moments.scaled_to(settings.effective_size).xx.diagonal(dim1=-2, dim2=-1).max()
-    least = state.prior.precision.diagonal(dim1=-2, dim2=-1).min()
-    if float(torch.finfo(own).eps * largest) > _ROUNDING_SHARE * float(least):
-        return _sum(batch, targets, state.layer.has_bias, wide)
+    if own == wide:
+        return moments
+    rounded = moments.scaled_to(settings.effective_size)
+    products = [(rounded.xx, state.prior.precision)]
+    if batch.residual is not None:
+        products.append((rounded.yy, state.prior.scale))
+    for product, prior in products:
+        largest, least = product.diagonal(dim1=-2, dim2=-1).max(), prior.diagonal(dim1=-2, dim2=-1).min()
+        if float(torch.finfo(own).eps * largest) > _ROUNDING_SHARE * float(least):
+            return _sum(batch, targets, state.layer.has_bias, wide)
     return moments
 
 
 def _sum(batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtype) -> Moments:
-    calls = zip(batch.x, targets, batch.weight, strict=True)
-    parts = [Moments.of(x.to(dtype), y.to(dtype), bias=bias, weight=None if w is None else w.to(dtype)) for x, y, w in calls]
+    roots = [None if root is None else root.to(dtype) for root in batch.root]
+    calls = zip(batch.x, targets, roots, strict=True)
+    parts = [Moments.of_rooted(x.to(dtype), y.to(dtype), bias=bias, root=root) for x, y, root in calls]
     return functools.reduce(operator.add, parts)

@@ -23,6 +23,11 @@ def _with_bias(xx: Tensor, x_sum: Tensor, n: Tensor | float) -> Tensor:
     return out
 
 
+def _column_sums(rows: Tensor, root: Tensor | None) -> Tensor:
+    """Products of rows (..., n, D) with the column of ones, which carries the root of the weights too."""
+    return rows.sum(-2) if root is None else (root.unsqueeze(-2) @ rows).squeeze(-2)
+
+
 @dataclass(frozen=True)
 class Moments:
     """XᵀX, XᵀY, YᵀY and the number of rows: all that a Bayesian linear regression needs to know of its data.
@@ -38,15 +43,19 @@ class Moments:
     @classmethod
     def of(cls, x: Tensor, y: Tensor, *, bias: bool, weight: Tensor | None = None) -> Moments:
         """Moments of rows x (..., n, D_in) and y (..., n, D_y); `weight` (..., n) counts a row that many times."""
-        n: Tensor | float
-        if weight is None:
-            wx, wy, n = x, y, x.shape[-2]
-        else:
-            wx, wy, n = x * weight[..., None], y * weight[..., None], weight.sum(-1)
-        xx, xy, yy = wx.mT @ x, wx.mT @ y, wy.mT @ y
+        root = None if weight is None else weight.sqrt()
+        return cls.of_rooted(x, y if root is None else y * root[..., None], bias=bias, root=root)
+
+    @classmethod
+    def of_rooted(cls, x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Moments:
+        """`of` for rows y that the root of the weights has been multiplied into already."""
+        rx = x if root is None else x * root[..., None]
+        n = x.shape[-2] if root is None else root.square().sum(-1)
+        xx, xy, yy = rx.mT @ rx, rx.mT @ y, y.mT @ y
         if bias:
-            xx = _with_bias(xx, wx.sum(-2), n)
-            xy = torch.cat([xy, wy.sum(-2, keepdim=True)], dim=-2)
+            x_sum, y_sum = (_column_sums(rows, root) for rows in (rx, y))
+            xx = _with_bias(xx, x_sum, n)
+            xy = torch.cat([xy, y_sum.unsqueeze(-2)], dim=-2)
         return cls(xx, xy, yy, n)
 
     def __add__(self, other: Moments) -> Moments:

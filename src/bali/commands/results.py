@@ -47,10 +47,9 @@ def write_results(folder: Path, model: TableModel, *, force: bool) -> None:
 
 
 def report_page(model: TableModel) -> str:
-    from bali import report  # with matplotlib, which the other commands do not need
+    from bali.report import html  # the other commands do not need what it needs
 
-    page: str = report.html(model.estimator, model.record)
-    return page
+    return html(model.estimator, model.record)
 
 
 def short_record(model: TableModel) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def probability_integral_transform(held: RegressionHoldout) -> Array:
 
 
 class Bin(NamedTuple):
-    count: int
+    n_rows: int
     stated: float  # mean of the probabilities
     observed: float  # fraction of the rows where it came true
     low: float  # 95 % interval of that fraction

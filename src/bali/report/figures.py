@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from bali.report import calibration
-from bali.report.holdout import Array, ClassHoldout, RegressionHoldout
-from bali.report.svg import ACCENT, GRID, INK, MUTED, PAPER, SECOND
+from bali.report.holdout import ClassHoldout, RegressionHoldout
+from bali.report.svg import ACCENT, INK, MUTED, PAPER, SECOND
 
 #: More points than this are hard to tell apart and make the page heavy.
 MAX_POINTS = 400
@@ -81,7 +81,9 @@ def where_truth_falls(figure: Figure, held: RegressionHoldout) -> None:
     counts, edges = np.histogram(values, n_bins, (0.0, 1.0))
     low, high = calibration.chance_range(len(values), 1 / n_bins)
     axes.axhspan(float(low), float(high), facecolor=MUTED, alpha=0.18, zorder=0.5)
-    axes.bar(edges[:-1], counts / len(values), 1 / n_bins, align="edge", color=ACCENT, alpha=0.8, edgecolor=PAPER, linewidth=1.2)
+    axes.bar(
+        edges[:-1], counts / len(values), 1 / n_bins, align="edge", color=ACCENT, alpha=0.8, edgecolor=PAPER, linewidth=1.2
+    )
     for end, label in ((low, "range of chance"), (high, None)):
         axes.axhline(float(end), color=INK, linestyle="--", linewidth=1.0, label=label)
     axes.set_xlim(0, 1)
@@ -104,6 +106,7 @@ def predicted_against_true(figure: Figure, held: RegressionHoldout) -> None:
     for chosen, colour, label in _inside_and_outside(held, rows):
         axes.vlines(held.y[chosen], held.low[chosen], held.high[chosen], color=colour, alpha=0.35, linewidth=1.0)
         axes.plot(held.y[chosen], held.mean[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label)
+    _value_axes(axes)
     axes.set_xlabel("true value")
     axes.set_ylabel("predicted, with 90 % interval")
     _legend(figure)
@@ -119,6 +122,7 @@ def residuals(figure: Figure, held: RegressionHoldout) -> None:
         )
     largest = float(np.abs(held.residual[rows]).max()) or 1.0
     axes.set_ylim(-1.1 * largest, 1.1 * largest)
+    _value_axes(axes)
     axes.set_xlabel("predicted value")
     axes.set_ylabel("true minus predicted")
     _legend(figure)
@@ -145,6 +149,7 @@ def error_against_std(figure: Figure, held: RegressionHoldout) -> None:
     ends = np.array([held.std.min(), held.std.max()])
     axes.plot(ends, ends, color=INK, linestyle="--", linewidth=1.0, label="as stated")
     axes.set_ylim(0, 1.1 * max(float(np.quantile(error[rows], 0.99)), *observed, float(ends[1])))
+    _value_axes(axes)
     axes.set_xlabel("stated uncertainty (standard deviation)")
     axes.set_ylabel("size of the error")
     _legend(figure)
@@ -210,6 +215,13 @@ def _legend(figure: Figure) -> None:
 
 def _diagonal(axes: Axes) -> None:
     axes.plot([0, 1], [0, 1], color=MUTED, linestyle="--", linewidth=1.0)
+
+
+def _value_axes(axes: Axes) -> None:
+    """Large numbers as 250k or 1.5M."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if max(abs(end) for end in axis.get_view_interval()) >= 1e5:
+            axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _percentages(axes: Axes) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bali.report import calibration
 from bali.report.holdout import ClassHoldout, Holdout, RegressionHoldout
-from bali.report.wording import number, percent, plural
+from bali.report.wording import number, percent, plural, shortened
 
 #: With fewer held-out rows, every score is a rough guess.
 FEW_ROWS = 100
@@ -32,7 +32,8 @@ def findings(held: Holdout | None, record: Mapping[str, Any]) -> list[Finding]:
         found = [_accuracy(held, record), _confidence(held), _knows_its_mistakes(held), _where_from(held)]
     n = record["n_holdout"]
     if n < FEW_ROWS:
-        found.append(Finding("neutral", f"Only {plural(n, 'row')} were held out: other rows would give other numbers."))
+        were = "was" if n == 1 else "were"
+        found.append(Finding("neutral", f"Only {plural(n, 'row')} {were} held out: other rows would give other numbers."))
     return [finding for finding in found if finding is not None]
 
 
@@ -86,7 +87,7 @@ def _knows_its_errors(held: RegressionHoldout) -> Finding | None:
 def _accuracy(held: ClassHoldout, record: Mapping[str, Any]) -> Finding:
     accuracy = record["metrics"].get("accuracy", float(held.correct.mean()))
     counts = np.bincount(held.y, minlength=len(held.classes))
-    commonest, share = held.classes[int(counts.argmax())], counts.max() / counts.sum()
+    commonest, share = shortened(held.classes[int(counts.argmax())]), counts.max() / counts.sum()
     text = (
         f"The predicted class is right for {percent(accuracy)} of the rows. Always answering “{commonest}” would be right "
         f"for {percent(share)}."
@@ -135,6 +136,6 @@ def _where_from(held: Holdout) -> Finding:
         own = float(held.mutual_information.mean() / max(held.entropy.mean(), 1e-300))
     return Finding(
         "neutral",
-        f"About {percent(own)} of the uncertainty is the model's own, which more rows would reduce; the rest lies in the data, "
-        "and only better or more columns would help.",
+        f"About {percent(own)} of the uncertainty is the model's own, which more rows would reduce; the rest lies in the "
+        "data, and only better or more columns would help.",
     )

@@ -16,6 +16,7 @@ from bali.report import figures, tables, wording
 from bali.report.findings import findings
 from bali.report.holdout import ClassHoldout, Holdout, RegressionHoldout, read_holdout
 from bali.report.svg import inline_svg
+from bali.report.wording import shortened
 
 
 class Picture(NamedTuple):
@@ -85,8 +86,9 @@ def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
     caption = (
-        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the training "
-        "rows is the mean of all networks; where several settings are tried side by side, it jumps when one is dropped."
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
+        "training rows is the mean of all networks; where several settings are tried side by side, it jumps when one is "
+        "dropped."
     )
     if model.validation_scores_:
         caption += (
@@ -120,13 +122,13 @@ def _calibration(held: Holdout | None) -> list[Picture]:
             ),
         ]
     if isinstance(held, ClassHoldout):
-        what = f"the class “{held.classes[1]}”" if len(held.classes) == 2 else "the predicted class"
+        what = f"the class “{shortened(held.classes[1])}”" if len(held.classes) == 2 else "the predicted class"
         return [
             _picture(
                 "reliability",
                 "Do the probabilities hold what they promise?",
-                f"Rows grouped by the probability stated for {what}: how often it came true, with 95\u202f% ranges for so many "
-                "rows, and below how many rows there are. On the dashed line is right.",
+                f"Rows grouped by the probability stated for {what}: how often it came true, with 95\u202f% ranges for so "
+                "many rows, and below how many rows there are. On the dashed line is right.",
                 figures.reliability,
                 held,
             )
@@ -142,26 +144,27 @@ def _predictions(held: Holdout | None) -> list[Picture]:
             _picture(
                 "predicted",
                 "Predicted against true",
-                f"The nearer to the dashed line, the better. Lines are 90\u202f% intervals: one in ten should miss it.{part}",
+                "The nearer to the dashed line, the better. Lines are 90\u202f% intervals; one in ten may miss it." + part,
                 figures.predicted_against_true,
                 held,
             ),
             _picture(
                 "residuals",
                 "Residuals",
-                f"What is left after the prediction. A pattern, such as a bend or a funnel, is something not learnt.{part}",
+                "What is left after the prediction. A pattern, such as a bend or a funnel, is something not learnt." + part,
                 figures.residuals,
                 held,
             ),
         ]
     if isinstance(held, ClassHoldout) and len(held.classes) == 2 and len(np.unique(held.y)) == 2:
         area = roc_auc_score(held.y, held.probabilities[:, 1])
+        negative, positive = (shortened(name) for name in held.classes)
         return [
             _picture(
                 "roc",
                 "ROC curve",
-                f"If “{held.classes[1]}” is reported from some probability on: how many of those rows are found, and how many "
-                f"“{held.classes[0]}” rows are false alarms. The area under the curve is {wording.number(float(area))} (guessing "
+                f"If “{positive}” is reported from some probability on: how many of those rows are found, and how many "
+                f"“{negative}” rows are false alarms. The area under the curve is {wording.number(float(area))} (guessing "
                 "has 0.5).",
                 figures.receiver_operating_characteristic,
                 held,

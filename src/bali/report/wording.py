@@ -43,6 +43,11 @@ def setting(value: Any) -> str:
     return "automatic" if value is None else str(value)
 
 
+def shortened(text: str, length: int = 48) -> str:
+    """For names inside a sentence."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
 class MetricText(NamedTuple):
     label: str
     meaning: str
@@ -54,7 +59,9 @@ METRICS = {
     "mae": MetricText("Mean absolute error", "how far off a prediction is on average; in the target's units"),
     "r2": MetricText("R²", "1 is perfect, 0 no better than always predicting the average"),
     "log_likelihood": MetricText("Log-likelihood", "per row; rewards accuracy and honest uncertainty; higher is better"),
-    "coverage_90": MetricText("Coverage of 90\u202f% intervals", "true values inside their interval; best near 90\u202f%", True),
+    "coverage_90": MetricText(
+        "Coverage of 90\u202f% intervals", "true values inside their interval; best near 90\u202f%", True
+    ),
     "accuracy": MetricText("Accuracy", "rows whose predicted class is right", True),
     "ece": MetricText("Calibration error", "gap between confidence and accuracy; best near 0", True),
     "auc": MetricText("Area under the ROC curve", "1 is perfect, 0.5 is guessing"),

@@ -38,7 +38,8 @@ class CsvFile:
     def read(self, columns: Collection[str], as_text: Collection[str] = ()) -> pd.DataFrame:
         """These columns of all rows; those in `as_text` as they are written."""
         with self._explained():
-            return _numbered(pd.read_csv(self.path, **self._options(columns, as_text), low_memory=False), 1)
+            frame = pd.read_csv(self.path, **self._options(columns, as_text), low_memory=False)
+        return self._numbered(frame, columns, 1)
 
     def chunks(self, columns: Collection[str], as_text: Collection[str], n_rows: int) -> Iterator[pd.DataFrame]:
         """The same, at most `n_rows` rows at a time. Types are those of each chunk."""
@@ -51,7 +52,7 @@ class CsvFile:
                     frame = next(reader, None)
                 if frame is None:
                     return
-                yield _numbered(frame, first)
+                yield self._numbered(frame, columns, first)
                 first += len(frame)
 
     def _options(self, columns: Collection[str], as_text: Collection[str]) -> dict[str, Any]:
@@ -60,11 +61,15 @@ class CsvFile:
             "encoding": self.encoding,
             "header": 0,
             "names": self.columns,  # as read above: pandas would rename duplicates and keep spaces
-            "usecols": [name for name in self.columns if name in columns],
+            # No "usecols": with it, pandas would not notice rows that have too many fields.
             "index_col": False,
-            "dtype": dict.fromkeys((name for name in as_text if name in columns), str),
+            "dtype": {name: str for name in self.columns if name in as_text or name not in columns},
             "skipinitialspace": True,
         }
+
+    def _numbered(self, frame: pd.DataFrame, columns: Collection[str], first: int) -> pd.DataFrame:
+        frame.index = pd.RangeIndex(first, first + len(frame))
+        return frame[[name for name in self.columns if name in columns]]
 
     def _first_line(self) -> str:
         opener: Any = gzip.open if self.path.suffix == ".gz" else open
@@ -107,8 +112,3 @@ def _known_encoding(name: str) -> str:
         return codecs.lookup(name).name
     except LookupError as error:
         raise TableError(f"no encoding is called {name!r}; utf-8, latin-1, cp1252 and utf-16 are common ones") from error
-
-
-def _numbered(frame: pd.DataFrame, first: int) -> pd.DataFrame:
-    frame.index = pd.RangeIndex(first, first + len(frame))
-    return frame

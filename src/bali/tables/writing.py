@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,8 @@ from typing import IO, Any
 
 import pandas as pd
 import pyarrow as pa
-from pyarrow import csv, parquet
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
 
 from bali.tables.errors import TableError
 
@@ -71,6 +74,8 @@ def _rows_into(file: IO[bytes], *, as_parquet: bool) -> Iterator[Write]:
             writer.close()
 
 
-def _csv_writer(file: IO[bytes], schema: pa.Schema) -> csv.CSVWriter:
-    options = csv.WriteOptions(quoting_style="needed", quoting_header="needed")
-    return csv.CSVWriter(file, schema, write_options=options)
+def _csv_writer(file: IO[bytes], schema: pa.Schema) -> arrow_csv.CSVWriter:
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(schema.names)  # with quotes only where they are needed
+    file.write(header.getvalue().encode())
+    return arrow_csv.CSVWriter(file, schema, write_options=arrow_csv.WriteOptions(include_header=False))
