@@ -233,7 +233,7 @@ class TestTraining:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(400, 10))
         noise_only = BALIRegressor(**QUICK | {"prior_variance": (1e-3, 1e3)}).fit(X, rng.normal(size=400))
-        assert noise_only.prior_variance_ == 1e-3
+        assert noise_only.prior_variance_ == [1e-3]
         assert noise_only.inference_.network.members == 2
 
     @pytest.mark.skipif(not hasattr(signal, "raise_signal"), reason="needs signals")

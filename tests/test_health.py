@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from networks import batches, data, inference, mlp, randn, seeded
-from oracles import EXACT, array, fast, log_evidence_chain
+from oracles import EXACT, array, log_evidence_chain
 from oracles import dense as as_dense
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -23,7 +21,6 @@ from torch import nn
 
 import bali
 from bali.health import Health, HealthWarning, LayerHealth, layer_health
-from bali.moments import DebiasedRate
 
 RATES = (0.9, 0.3, 0.3, 0.05, 0.5)
 
@@ -100,31 +97,7 @@ def test_stacked_members_are_averaged_and_the_worst_condition_counts() -> None:
         assert layer.condition_number == pytest.approx(max(m.condition_number for m in members), rel=1e-8)
 
 
-# --- how many rows an average is worth --------------------------------------------------------------------------------
-
-
-@fast
-@given(st.lists(st.tuples(st.floats(1e-6, 1.0), st.integers(1, 50)), min_size=1, max_size=15))
-def test_effective_rows_are_those_of_the_explicit_weights(steps: list[tuple[float, int]]) -> None:
-    rate = DebiasedRate()
-    weights = np.zeros(0)
-    for beta, rows in steps:
-        rho = rate.advance(beta, rows)
-        weights = np.concatenate([weights * (1 - rho), np.full(rows, rho / rows)])
-    assert weights.sum() == pytest.approx(1.0)
-    assert rate.effective_rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-8)
-
-
-def test_constant_rate_in_the_long_run() -> None:
-    """Σ β²(1−β)²ˢ = β/(2−β)."""
-    rate = DebiasedRate()
-    for _ in range(300):
-        rate.advance(0.2, 32)
-    assert rate.effective_rows == pytest.approx(32 * (2 - 0.2) / 0.2)
-
-
-def test_no_rows_before_the_first_step() -> None:
-    assert DebiasedRate().effective_rows == 0.0
+# --- how many rows the averages are worth (the recursion: test_effective_rows.py) ---------------------------------------
 
 
 def test_averaged_rows_of_a_run() -> None:

@@ -36,13 +36,14 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
 
     _likelihood: ClassVar[type[Likelihood]]
     inference_: LayerwiseInference
+    prior_variance_: list[float]
 
     def __init__(
         self,
         hidden_layer_sizes: Sequence[int] = (50,),
         activation: str = "relu",
         *,
-        step_size: float = 0.5,
+        step_size: float = 0.3,
         ema_rate: float = 0.2,
         prior_variance: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
         noise_floor: float = 0.01,
@@ -126,7 +127,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         self.inference_, history = train(
             self.inference_,
-            1 if go_on else len(self._prior_variances()),
+            len(self.prior_variance_ if go_on else self._prior_variances()),
             self._inputs(X),
             self._target_tensor(targets),
             self._tensor(weight),
@@ -135,8 +136,8 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             generator,
             on_step,
         )
-        if not go_on:
-            self.prior_variance_ = self._prior_variances()[history.winner]
+        candidates = self.prior_variance_ if go_on else self._prior_variances()
+        self.prior_variance_ = [candidates[c] for c in history.chosen]
         self.n_iter_ = len(history.loss_curve)
         self.best_iter_ = history.best_step
         self.loss_curve_ = history.loss_curve
@@ -249,8 +250,8 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         if first:
             targets = self._learn_targets(y, weight, classes)
             # Nothing is validated, so nothing can be chosen: the middle of the candidates.
-            self.prior_variance_ = self._prior_variances()[len(self._prior_variances()) // 2]
-            self._start(X, targets, weight, [self.prior_variance_])
+            self.prior_variance_ = [self._prior_variances()[len(self._prior_variances()) // 2]]
+            self._start(X, targets, weight, self.prior_variance_)
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
         else:
@@ -291,7 +292,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _samples_per_member(self) -> int:
-        return -(-self.n_samples // self.n_members)
+        return -(-self.n_samples // (self.n_members * len(self.prior_variance_)))
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         rows = self._rows(X)
@@ -323,7 +324,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
 
     def restore_inference(self, state: dict[str, Any]) -> None:
         """Build the inference that the fitted attributes describe and put it in this state."""
-        self.inference_ = self._build([self.prior_variance_])
+        self.inference_ = self._build(self.prior_variance_)
         self.inference_.load_state_dict(state)
 
     def save(self, path: str | os.PathLike[str]) -> None:

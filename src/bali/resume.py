@@ -100,3 +100,20 @@ def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -
         for name, value in meta["prior_precision"].items()
     }
     return {"meta": meta, "tensors": {key: take(key, tensor) for key, tensor in saved["tensors"].items()}}
+
+
+def concatenate(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The saved states of several stacks of members, as one stack; counters are those of the first."""
+    first = states[0]
+    meta = dict(first["meta"])
+    meta["layers"] = {
+        name: [sum(s["meta"]["layers"][name][0] for s in states), *shape[1:]] for name, shape in meta["layers"].items()
+    }
+    meta["prior_precision"] = {
+        name: [v for s in states for v in s["meta"]["prior_precision"][name]] for name in meta["prior_precision"]
+    }
+    tensors = {
+        key: tensor if key == "generator" else torch.cat([s["tensors"][key] for s in states])
+        for key, tensor in first["tensors"].items()
+    }
+    return {"meta": meta, "tensors": tensors}

@@ -4,7 +4,8 @@ Stacked members are C candidate settings × F folds (candidates outer). Each fol
 that a candidate's score is over all held-out rows and candidates are compared on the same ones.
 
 The first phase runs all candidates side by side until each has stopped improving, taking those that have out of the
-stack. In the phases after it only the winner goes on, from its best point, with slower moving averages.
+stack. Candidates that are clearly worse than the best are then out; the others go on from their best points, with smaller
+steps and slower moving averages, and are mixed in the end: which of them is better cannot be told from the data.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from bali import resume
 from bali.inference import LayerwiseInference
 
 Outcome = Literal["converged", "max_iter", "interrupted"]
@@ -55,7 +57,7 @@ class Progress:
 @dataclass
 class History:
     outcome: Outcome = "max_iter"
-    winner: int = 0
+    chosen: list[int] = field(default_factory=list)  # the candidates that were kept
     best_step: int = 0
     loss_curve: list[float] = field(default_factory=list)  # −log-likelihood of each batch, mean over members
     validation_steps: list[int] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Candidate:
 
     number: int
     score: float = -math.inf
+    row_scores: Tensor | None = None  # whose mean is the score
     step: int = 0
     state: dict[str, Any] | None = None
     reference: float = -math.inf
@@ -104,11 +107,13 @@ class Race:
     def _members(self, places: list[int]) -> list[int]:
         return [place * self.n_folds + fold for place in places for fold in range(self.n_folds)]
 
-    def check(self, scores: list[float], step: int) -> bool:
-        """Take in the scores of the running candidates. Returns whether the race is over."""
-        for place, (candidate, score) in enumerate(zip(self.running, scores, strict=True)):
+    def check(self, scores: Tensor, row_weight: Tensor, step: int) -> bool:
+        """Take in the row scores (C, n) of the running candidates. Returns whether the race is over."""
+        self.row_weight = row_weight
+        means = (scores * row_weight).sum(-1) / row_weight.sum()
+        for place, (candidate, score) in enumerate(zip(self.running, means.tolist(), strict=True)):
             if candidate.see(score, self.plan.tolerance):
-                candidate.score, candidate.step = score, step
+                candidate.score, candidate.row_scores, candidate.step = score, scores[place], step
                 candidate.state = self.inference.take_members(self._members([place])).state_dict()
         going = [place for place, c in enumerate(self.running) if c.waited < self.plan.patience]
         if not going:
@@ -122,21 +127,33 @@ class Race:
         if self.phase == self.plan.n_phases:
             return True
         self.phase += 1
+        self.candidates = [c for c in self.candidates if not self._is_clearly_worse(c)]
         self.inference = self.at_best()
         step_size = self.inference.settings.step_size * self.plan.step_decay ** (self.phase - 1)
         self.inference.settings = replace(self.inference.settings, step_size=step_size)
-        self.best.waited = 0
-        self.running = [self.best]
+        self.running = list(self.candidates)
+        for candidate in self.running:
+            candidate.waited = 0
         return False
 
+    def _is_clearly_worse(self, candidate: Candidate) -> bool:
+        """By more than one standard error of the difference to the best, row by row."""
+        if candidate.row_scores is None or self.best.row_scores is None:
+            return candidate is not self.best
+        share = self.row_weight / self.row_weight.sum()
+        gap = self.best.row_scores - candidate.row_scores
+        mean = (gap * share).sum()
+        error = ((gap - mean).square() * share.square()).sum().sqrt()
+        return bool(mean > error)
+
     def at_best(self) -> LayerwiseInference:
-        """The winner's members, each where its candidate scored best (or as they are, if nothing was scored)."""
-        winner = self.best
-        if winner.state is None:
+        """The members of all candidates still in the race, each where it scored best (as they are, if none was scored)."""
+        states = [c.state for c in self.candidates if c.state is not None]
+        if len(states) < len(self.candidates):
             return self.inference
-        inference = self.whole.take_members(self._members([winner.number]))
+        inference = self.whole.take_members(self._members([c.number for c in self.candidates]))
         generator_state = self.inference.generator.get_state()
-        inference.load_state_dict(winner.state)
+        inference.load_state_dict(resume.concatenate(states))
         inference.generator.set_state(generator_state)  # shared by all: it goes on, and is not wound back
         return inference
 
@@ -152,7 +169,7 @@ def train(
     generator: torch.Generator,
     on_step: Callable[[Progress], None] | None = None,
 ) -> tuple[LayerwiseInference, History]:
-    """Train on rows x (n, d); returns the winner's members at their best, and what happened.
+    """Train on rows x (n, d); returns the members that were kept, at their best, and what happened.
 
     `weight` (n,) are sample weights, `held_out` (F, n) marks each fold's validation rows. Ctrl-C ends the training early,
     with the best posterior so far.
@@ -168,11 +185,12 @@ def train(
             log_likelihood = float(race.inference.step(batch[0], batch[1], race.ema_rate, member_weight).mean())
             history.loss_curve.append(-log_likelihood)
             if held_out is not None and plan.checks_at(step):
-                scores = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
-                score = max(scores)
+                scores, row_weight = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
+                over = race.check(scores, row_weight, step)
+                score = float((scores * row_weight).sum(-1).max() / row_weight.sum())
                 history.validation_steps.append(step)
                 history.validation_scores.append(score)
-                if race.check(scores, step):
+                if over:
                     history.outcome = "converged"
                     break
             if on_step is not None:
@@ -181,7 +199,7 @@ def train(
         if race.inference.steps == 0:
             raise
         history.outcome = "interrupted"
-    history.winner = race.best.number
+    history.chosen = [c.number for c in race.candidates]
     history.best_step = race.best.step or len(history.loss_curve)
     return race.at_best(), history
 
@@ -204,10 +222,12 @@ def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generato
 
 def validation_scores(
     inference: LayerwiseInference, x: Tensor, y: Tensor, weight: Tensor, held_out: Tensor, n_samples: int
-) -> list[float]:
-    """For each candidate, the mean log-likelihood of the held-out rows, each predicted by the fold that left it out."""
-    rows = (held_out & (weight > 0)).any(0)
+) -> tuple[Tensor, Tensor]:
+    """For each candidate the log-likelihood of the held-out rows (C, n), each predicted by the fold that left it out.
+
+    Also the weights of these rows.
+    """
+    rows = held_out.any(0)
     components = inference.predict(x[rows], n_samples).component_log_prob(y[rows])
     by_fold = components.reshape(n_samples, -1, *held_out[:, rows].shape).logsumexp(0) - math.log(n_samples)  # (C, F, n)
-    counted = held_out[:, rows] * weight[rows]
-    return [float(s) for s in (by_fold * counted).sum((-2, -1)) / counted.sum()]
+    return (by_fold * held_out[:, rows]).sum(1), weight[rows]  # a row is held out by one fold only

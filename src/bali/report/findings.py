@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from bali.report import calibration
 from bali.report.holdout import ClassHoldout, Holdout, RegressionHoldout
@@ -71,14 +72,14 @@ def _knows_its_errors(held: RegressionHoldout) -> Finding | None:
     ends = np.quantile(held.std, [0.05, 0.95])
     if ends[1] < SAME_UNCERTAINTY * ends[0]:
         return Finding("neutral", "The stated uncertainty is nearly the same for all rows, so it does not tell them apart.")
-    surer, less_sure = np.array_split(np.abs(held.residual)[np.argsort(held.std, kind="stable")], 2)
+    error = np.abs(held.residual)
+    surer, less_sure = np.array_split(error[np.argsort(held.std, kind="stable")], 2)
     text = (
         f"In the half of the rows that it is least sure about, errors average {number(float(less_sure.mean()))}; in the "
         f"other half, {number(float(surer.mean()))}."
     )
-    if less_sure.mean() > surer.mean():
-        return Finding("good", f"The model knows where it is weak. {text}")
-    return Finding("attention", f"The stated uncertainty does not show where errors are larger. {text}")
+    together = stats.spearmanr(held.std, error)
+    return _about_weak_spots(float(together.statistic), float(together.pvalue), text)
 
 
 # --- classification ---------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def _confidence(held: ClassHoldout) -> Finding:
 
 def _knows_its_mistakes(held: ClassHoldout) -> Finding | None:
     mistakes = int((~held.correct).sum())
-    if len(held.y) < 20:
+    if len(held.y) < 20 or mistakes == len(held.y):
         return None
     if mistakes == 0:
         return Finding("neutral", "There were no mistakes, so it cannot be seen whether it is less sure where it is wrong.")
@@ -120,12 +121,21 @@ def _knows_its_mistakes(held: ClassHoldout) -> Finding | None:
         if mistakes > 1
         else f"Its one mistake is {'' if caught else 'not '}in the fifth of the rows that it is least sure about."
     )
-    if caught > 0.4 * mistakes:
-        return Finding("good", f"The model knows where it is weak. {text}")
-    return Finding("attention", f"The stated uncertainty does not show where the mistakes are. {text}")
+    apart = stats.mannwhitneyu(held.entropy[~held.correct], held.entropy[held.correct])
+    by_chance = mistakes * (len(held.y) - mistakes) / 2
+    return _about_weak_spots(float(apart.statistic) - by_chance, float(apart.pvalue), text)
 
 
 # --- both -------------------------------------------------------------------------------------------------------
+
+
+def _about_weak_spots(association: float, p_value: float, text: str) -> Finding:
+    """Of uncertainty with error; the p-value is that of none."""
+    if p_value > 1 - calibration.CHANCE:
+        return Finding("neutral", f"Whether it is less sure where it is wrong, these rows do not tell for certain. {text}")
+    if association > 0:
+        return Finding("good", f"The model knows where it is weak. {text}")
+    return Finding("attention", f"It is surer where it is wrong than where it is right. {text}")
 
 
 def _where_from(held: Holdout) -> Finding:
