@@ -111,6 +111,15 @@ def test_few_whole_numbers_are_classes_unless_told(tmp_path: Path) -> None:
     assert "if they are amounts, use --task regression" in inferred.stderr
 
 
+def test_classes_with_one_row_are_learned_but_not_scored(tmp_path: Path) -> None:
+    labels = ["a"] * 40 + ["b"] * 38 + ["c", "d"]
+    result = run("fit", write_houses(tmp_path, dear=labels), *CLASSES, *QUICK, "--out", tmp_path / "m", "--json")
+    content = json.loads(result.stdout)
+    assert "auc" not in content["metrics"]
+    assert "no AUC: none of the scored rows is of class 'c', 'd'" in content["notes"]
+    assert load_table_model(tmp_path / "m").target.classes == ("a", "b", "c", "d")
+
+
 def test_the_default_folder_is_named_after_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_houses(tmp_path)
@@ -260,11 +269,11 @@ def test_interrupted_before_that_is_130_and_writes_nothing(tmp_path: Path, monke
 
 def test_a_terminal_shows_a_bar_with_time_left_and_scores() -> None:
     talk = Talk()
-    talk.stderr = Console(file=io.StringIO(), force_terminal=True, width=120)
+    talk.stderr = Console(file=io.StringIO(), force_terminal=True, width=80)
     with training_bar(talk) as on_step:
         on_step(Progress(step=10, max_steps=40, log_likelihood=-1.25, validation_score=-1.5))
     assert isinstance(talk.stderr.file, io.StringIO)
     shown = Text.from_ansi(talk.stderr.file.getvalue()).plain
     assert "10/40" in shown
     assert "at most" in shown
-    assert "log-likelihood -1.250  validation -1.500" in shown
+    assert "log-lik. -1.250, validation -1.500" in shown

@@ -87,6 +87,8 @@ def test_cells_as_numbers() -> None:
     np.testing.assert_array_equal(as_numbers(numbered([True, False])), [1.0, 0.0])
     with pytest.raises(TableError, match="column 'x' is infinite in row 2"):
         as_numbers(numbered([1.0, -np.inf]))
+    with pytest.raises(TableError, match="column 'x' is beyond 1e100 in row 1"):
+        as_numbers(numbered([-1e200, 1.0]))
     with pytest.raises(TableError, match="column 'x' holds numbers, but 'unknown' in row 2 is not one"):
         as_numbers(numbered(["1", "unknown"]))
 

@@ -55,7 +55,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         max_iter: int = 3000,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 6,
+        n_iter_no_change: int = 4,
         n_members: int = 5,
         n_samples: int = 256,
         warm_start: bool = False,

@@ -10,6 +10,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from bali import metrics
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
 from bali.tables import Target
+from bali.tables.errors import quoted
 
 #: Nominal coverage of the intervals that are checked.
 COVERAGE = 0.9
@@ -52,7 +53,7 @@ class Scores:
             self._predicted.append(predictive.probabilities.double().cpu().numpy())
 
     def metrics(self) -> dict[str, float]:
-        """Name → number. A score that these rows do not define (AUC with a class absent, R² of one row) is left out."""
+        """Name → number. A score that these rows do not define is left out; `notes` says which."""
         y, predicted = np.concatenate(self._observed), np.concatenate(self._predicted)
         log_likelihood = {"log_likelihood": float(np.concatenate(self._log_prob).mean())}
         if self._target.task == "regression":
@@ -62,6 +63,15 @@ class Scores:
         mixture = ClassPredictive(torch.as_tensor(predicted)[None])  # its mean is all that these scores use
         scores = {"accuracy": metrics.accuracy(mixture, y)} | log_likelihood
         scores["ece"] = metrics.expected_calibration_error(mixture, y)
-        if len(np.unique(y)) == len(self._target.classes):
+        if not self._absent():
             scores["auc"] = metrics.auc(mixture, y)
         return scores | {"brier": metrics.brier(mixture, y)}
+
+    def _absent(self) -> list[str]:
+        """Classes without a row."""
+        seen = np.unique(np.concatenate(self._observed))
+        return [label for i, label in enumerate(self._target.classes) if i not in seen]
+
+    def notes(self) -> list[str]:
+        absent = self._absent()
+        return [f"no AUC: none of the scored rows is of class {quoted(absent)}"] if absent else []

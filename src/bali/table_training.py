@@ -106,13 +106,13 @@ def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progr
     estimator, notes = _fit(data, features, data.y[train], options, on_step)
     record: dict[str, Any] = {}
     model = TableModel(estimator, encoder, data.target, record)
-    scores, holdout = _score(model, data, held_out, options.seed)
+    scores, holdout, score_notes = _score(model, data, held_out, options.seed)
     record |= {
         "target": data.target.name,
         "task": data.target.task,
         "source": data.source,
         "features": list(data.kinds),
-        "notes": data.notes + notes,
+        "notes": data.notes + notes + score_notes,
         "n_rows": len(data.y),
         "n_train": len(train),
         "n_holdout": len(held_out),
@@ -160,10 +160,10 @@ def _fit(
 
 def _score(
     model: TableModel, data: TrainingTable, held_out: NDArray[np.int64], seed: int
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Metrics of the held-out rows, and the record of (some of) them."""
+) -> tuple[dict[str, float], dict[str, Any], list[str]]:
+    """Metrics of the held-out rows, the record of (some of) them, and what is to be said about them."""
     if len(held_out) == 0:
-        return {}, {}
+        return {}, {}, []
     kept = held_out
     if len(held_out) > MAX_RECORDED_ROWS:
         kept = np.sort(np.random.default_rng(seed).choice(held_out, MAX_RECORDED_ROWS, replace=False))
@@ -177,7 +177,7 @@ def _score(
     recorded |= {name: [value for piece in pieces for value in piece[name]] for name in pieces[0]}
     if model.target.task == "classification":
         recorded["classes"] = list(model.target.classes)
-    return scores.metrics(), recorded
+    return scores.metrics(), recorded, scores.notes()
 
 
 def _recorded(predictive: Any, chosen: NDArray[np.bool_]) -> dict[str, list[Any]]:

@@ -35,7 +35,7 @@ class Plan:
     step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
     n_phases: int = 3
     check_every: int = 25
-    patience: int = 6  # checks without an improvement of `tolerance` that end a candidate's phase
+    patience: int = 4  # checks without an improvement of `tolerance` that end a candidate's phase
     tolerance: float = 1e-3
     n_samples: int = 8  # weight samples of each member for a check
 
@@ -127,7 +127,6 @@ class Race:
         if self.phase == self.plan.n_phases:
             return True
         self.phase += 1
-        self.candidates = [c for c in self.candidates if not self._is_clearly_worse(c)]
         self.inference = self.at_best()
         step_size = self.inference.settings.step_size * self.plan.step_decay ** (self.phase - 1)
         self.inference.settings = replace(self.inference.settings, step_size=step_size)
@@ -138,8 +137,8 @@ class Race:
 
     def _is_clearly_worse(self, candidate: Candidate) -> bool:
         """By more than one standard error of the difference to the best, row by row."""
-        if candidate.row_scores is None or self.best.row_scores is None:
-            return candidate is not self.best
+        assert candidate.row_scores is not None
+        assert self.best.row_scores is not None
         share = self.row_weight / self.row_weight.sum()
         gap = self.best.row_scores - candidate.row_scores
         mean = (gap * share).sum()
@@ -147,10 +146,14 @@ class Race:
         return bool(mean > error)
 
     def at_best(self) -> LayerwiseInference:
-        """The members of all candidates still in the race, each where it scored best (as they are, if none was scored)."""
-        states = [c.state for c in self.candidates if c.state is not None]
-        if len(states) < len(self.candidates):
+        """Drops candidates that are clearly worse; the members of the others, each where its candidate scored best.
+
+        Where nothing has been scored, everything stays as it is.
+        """
+        if self.best.state is None:
             return self.inference
+        self.candidates = [c for c in self.candidates if not self._is_clearly_worse(c)]
+        states = [c.state for c in self.candidates if c.state is not None]
         inference = self.whole.take_members(self._members([c.number for c in self.candidates]))
         generator_state = self.inference.generator.get_state()
         inference.load_state_dict(resume.concatenate(states))
@@ -199,9 +202,10 @@ def train(
         if race.inference.steps == 0:
             raise
         history.outcome = "interrupted"
+    best = race.at_best()
     history.chosen = [c.number for c in race.candidates]
     history.best_step = race.best.step or len(history.loss_curve)
-    return race.at_best(), history
+    return best, history
 
 
 def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generator) -> Iterator[Tensor | None]:

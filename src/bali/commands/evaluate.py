@@ -43,7 +43,7 @@ def evaluate(
             raise TableError(f"{str(file)!r} has no rows with a value of {target.name!r}: there is nothing to score")
         if n_without:
             notes.append(f"{plural(n_without, 'row')} without a value of {target.name!r} left out")
-        notes += surprises.notes() + warned
+        notes += surprises.notes() + scores.notes() + warned
         talk.notes(notes)
         metrics = scores.metrics()
         talk.say(f"scores of {plural(scores.n_rows, 'row')} of {file.name}:")

@@ -19,12 +19,11 @@ def training_bar(talk: Talk) -> Iterator[Callable[[Step], None]]:
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("training"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TextColumn("at most"),
         TimeRemainingColumn(compact=True),
-        TextColumn("log-likelihood {task.fields[likelihood]}  validation {task.fields[validation]}"),
+        TextColumn("log-lik. {task.fields[likelihood]}, validation {task.fields[validation]}"),
     )
     with Progress(*columns, console=talk.stderr, transient=True) as bar:
         task = bar.add_task("training", total=None, likelihood="–", validation="–")

@@ -12,6 +12,8 @@ from bali.tables.errors import TableError
 
 _WHOLE = re.compile(r"(-?\d+)\.0*")
 _TRUTH = {"true": "True", "false": "False"}
+#: Squares of larger numbers could not be added up.
+LARGEST = 1e100
 #: 2024-05-31, 2024-05-31 12:30, 2024-05-31T12:30:15.25+02:00
 ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
 
@@ -44,12 +46,12 @@ def as_numbers(column: pd.Series) -> NDArray[np.float64]:
             raise TableError(not_a_number(column, wrong))
         column = parsed
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        row = column.index[infinite.argmax()]
-        raise TableError(
-            f"column {column.name!r} is infinite in row {row}; correct that cell, or leave it empty if it is not known"
-        )
+    for what, wrong in {"infinite": np.isinf(numbers), "beyond 1e100": np.abs(numbers) > LARGEST}.items():
+        if wrong.any():
+            row = column.index[wrong.argmax()]
+            raise TableError(
+                f"column {column.name!r} is {what} in row {row}; correct that cell, or leave it empty if it is not known"
+            )
     return numbers
 
 
