@@ -180,7 +180,7 @@ class TestConventions:
         assert list(model.feature_names_in_) == ["a", "b", "c"]
         model.save(tmp_path / "m")
         with pytest.raises(ValueError, match="feature names"):
-            bali.load(tmp_path / "m").predict(frame[["c", "b", "a"]])  # type: ignore[attr-defined]
+            bali.load(tmp_path / "m").predict(frame[["c", "b", "a"]])
 
     def test_polars_frames(self, curve: tuple[Array, Array]) -> None:
         polars = pytest.importorskip("polars")
