@@ -1,5 +1,19 @@
 """One thread a test run: the matrices are small, and threads would only wait for each other."""
 
+from pathlib import Path
+
+import pytest
 import torch
+from houses import DEAR, PRICE, QUICK, run, write_houses
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def house_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with houses.csv, a model `price` of a number and a model `dear` of a class. To be left as it is."""
+    folder = tmp_path_factory.mktemp("houses")
+    file = write_houses(folder)
+    for name, what in {"price": PRICE, "dear": DEAR}.items():
+        assert run("fit", file, *what, *QUICK, "--out", folder / name).exit_code == 0
+    return folder

@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 from bali.cli import app
 
 QUICK = ("--max-iter", "50", "--members", "2")
+PRICE = ("--target", "price", "--drop", "house", "--drop", "dear")
+DEAR = ("--target", "dear", "--id", "house", "--drop", "price")
 
 
 def run(*arguments: object) -> Result:

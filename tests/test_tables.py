@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -146,3 +148,20 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     for bad in (tmp_path, tmp_path / "no" / "p.csv"):
         with pytest.raises(TableError, match="folder"), prediction_writer(str(bad)):
             pass
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link.csv"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        received = pool.submit(pipe.read_text)
+        with prediction_writer(str(pipe)) as write:
+            write(pd.DataFrame({"row": [1]}))
+        assert received.result() == "row\n1\n"
+    assert pipe.is_fifo()
+    (tmp_path / "p.csv").write_text("old")
+    link.symlink_to(tmp_path / "p.csv")
+    with prediction_writer(str(link)) as write:
+        write(pd.DataFrame({"row": [1]}))
+    assert link.is_symlink()
+    assert (tmp_path / "p.csv").read_text() == "row\n1\n"

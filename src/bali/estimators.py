@@ -26,6 +26,7 @@ from bali.likelihoods import Categorical, Gaussian, Likelihood
 from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
 from bali.settings import Reparam
+from bali.threads import threads_for
 from bali.training import Plan, Progress, train
 
 Array = NDArray[Any]
@@ -125,17 +126,18 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             patience=self.n_iter_no_change,
         )
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        self.inference_, history = train(
-            self.inference_,
-            len(self.prior_variance_ if go_on else self._prior_variances()),
-            self._inputs(X),
-            self._target_tensor(targets),
-            self._tensor(weight),
-            None if masks is None else torch.as_tensor(masks, device=self._device),
-            plan,
-            generator,
-            on_step,
-        )
+        with threads_for(self.layer_sizes_):
+            self.inference_, history = train(
+                self.inference_,
+                len(self.prior_variance_ if go_on else self._prior_variances()),
+                self._inputs(X),
+                self._target_tensor(targets),
+                self._tensor(weight),
+                None if masks is None else torch.as_tensor(masks, device=self._device),
+                plan,
+                generator,
+                on_step,
+            )
         candidates = self.prior_variance_ if go_on else self._prior_variances()
         self.prior_variance_ = [candidates[c] for c in history.chosen]
         self.n_iter_ = len(history.loss_curve)
@@ -257,7 +259,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             targets = self._known_targets(y)
         x, t, w = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
-        log_likelihood = self.inference_.step(x, t, self.ema_rate, w.expand(self.n_members, -1))
+        log_likelihood = self.inference_.step(x, t, self.ema_rate, w)
         self.n_iter_ += 1
         self.best_iter_ = self.n_iter_
         self.loss_curve_.append(-float(log_likelihood.mean()))
@@ -296,12 +298,14 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         rows = self._rows(X)
-        return self.inference_.predict_chunks(rows, self._samples_per_member())
+        with threads_for(self.layer_sizes_):
+            yield from self.inference_.predict_chunks(rows, self._samples_per_member())
 
     def pred_dist(self, X: ArrayLike) -> Predictive:
         """The predictive distribution of new observations at the rows of X."""
         rows = self._rows(X)
-        return self.inference_.predict(rows, self._samples_per_member())
+        with threads_for(self.layer_sizes_):
+            return self.inference_.predict(rows, self._samples_per_member())
 
     def health(self) -> Health:
         """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""
@@ -494,4 +498,5 @@ class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]

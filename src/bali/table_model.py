@@ -62,7 +62,14 @@ class TableModel:
 def load_table_model(path: str | os.PathLike[str]) -> TableModel:
     """The model in a file, or in a folder that `bali fit` wrote. Reading it executes nothing."""
     path = model_path(path)
-    estimator, extra = estimator_files.load_with_extra(path)
+    try:
+        estimator, extra = estimator_files.load_with_extra(path)
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"{str(path)!r} is damaged or was written by another version of bali ({error}); train the model again"
+        ) from error
     if "table" not in extra:
         raise ModelFileError(
             f"{str(path)!r} was saved from Python and does not know the columns of a table; use bali.load, or `bali fit`"

@@ -74,7 +74,8 @@ class Candidate:
     step: int = 0
     state: dict[str, Any] | None = None
     reference: float = -math.inf
-    waited: int = 0
+    waited: int = 0  # checks without an improvement
+    trailed: int = 0  # checks in a row at which it was far behind the best
 
     def see(self, score: float, tolerance: float) -> bool:
         """Take in a score; whether it is the best so far."""
@@ -115,7 +116,9 @@ class Race:
             if candidate.see(score, self.plan.tolerance):
                 candidate.score, candidate.row_scores, candidate.step = score, scores[place], step
                 candidate.state = self.inference.take_members(self._members([place])).state_dict()
-        going = [place for place, c in enumerate(self.running) if c.waited < self.plan.patience]
+            candidate.trailed = candidate.trailed + 1 if self._is_behind(candidate, 2.0) else 0
+        patience = self.plan.patience
+        going = [place for place, c in enumerate(self.running) if c.waited < patience and c.trailed < 2 * patience]
         if not going:
             return self._next_phase()
         if len(going) < len(self.running):
@@ -135,15 +138,15 @@ class Race:
             candidate.waited = 0
         return False
 
-    def _is_clearly_worse(self, candidate: Candidate) -> bool:
-        """By more than one standard error of the difference to the best, row by row."""
+    def _is_behind(self, candidate: Candidate, n_errors: float) -> bool:
+        """Whether it is worse than the best by so many standard errors of the row-by-row difference."""
         assert candidate.row_scores is not None
         assert self.best.row_scores is not None
         share = self.row_weight / self.row_weight.sum()
         gap = self.best.row_scores - candidate.row_scores
         mean = (gap * share).sum()
         error = ((gap - mean).square() * share.square()).sum().sqrt()
-        return bool(mean > error)
+        return bool(mean > n_errors * error)
 
     def at_best(self) -> LayerwiseInference:
         """Drops candidates that are clearly worse; the members of the others, each where its candidate scored best.
@@ -152,7 +155,7 @@ class Race:
         """
         if self.best.state is None:
             return self.inference
-        self.candidates = [c for c in self.candidates if not self._is_clearly_worse(c)]
+        self.candidates = [c for c in self.candidates if not self._is_behind(c, 1.0)]
         states = [c.state for c in self.candidates if c.state is not None]
         inference = self.whole.take_members(self._members([c.number for c in self.candidates]))
         generator_state = self.inference.generator.get_state()

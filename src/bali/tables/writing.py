@@ -41,17 +41,22 @@ def prediction_writer(out: str) -> Iterator[Write]:
 
 @contextmanager
 def replaced_when_complete(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place at the end, or vanishes if something goes wrong."""
+    """A temporary path beside `path` that takes its place at the end, or vanishes if something goes wrong.
+
+    A device or a pipe, such as /dev/null, is written to and not replaced.
+    """
+    path = path.resolve()
     if path.is_dir():
         raise TableError(f"{str(path)!r} is a folder; name a file to write to")
     if not path.parent.is_dir():
         raise TableError(f"no folder at {str(path.parent)!r} to write {path.name!r} to")
+    if path.exists() and not path.is_file():
+        yield path
+        return
     temporary = path.with_name(f".{path.name}.part")
     try:
         yield temporary
         temporary.replace(path)
-    except OSError as error:
-        raise TableError(f"{str(path)!r} cannot be written ({error.strerror})") from error
     finally:
         temporary.unlink(missing_ok=True)
 
