@@ -11,6 +11,6 @@ from bali import BALIClassifier, BALIRegressor
 
 # The checks fit tables of a few rows and of constants, about which the estimators have something to say.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::bali.health.HealthWarning")
-@parametrize_with_checks([BALIRegressor(), BALIClassifier()])
+@parametrize_with_checks([BALIRegressor(), BALIClassifier()])  # type: ignore[untyped-decorator]
 def test_scikit_learn_check(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import estimator_files
+from bali.calibration import fit_temperature
 from bali.folds import validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
@@ -46,7 +47,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         step_size: float = 0.3,
         ema_rate: float = 0.2,
-        prior_variance: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
+        prior_variance: float | Sequence[float] = (0.3, 4.0, 50.0),
         noise_floor: float = 0.01,
         output_noise_floor: float = 1e-3,
         effective_size: float | None = None,
@@ -138,6 +139,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
                 generator,
                 on_step,
             )
+        self._calibrate(X, targets, weight, masks)
         candidates = self.prior_variance_ if go_on else self._prior_variances()
         self.prior_variance_ = [candidates[c] for c in history.chosen]
         self.n_iter_ = len(history.loss_curve)
@@ -254,6 +256,7 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
             # Nothing is validated, so nothing can be chosen: the middle of the candidates.
             self.prior_variance_ = [self._prior_variances()[len(self._prior_variances()) // 2]]
             self._start(X, targets, weight, self.prior_variance_)
+            self._calibrate(X, targets, weight, None)
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
         else:
@@ -264,6 +267,9 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         self.best_iter_ = self.n_iter_
         self.loss_curve_.append(-float(log_likelihood.mean()))
         return self
+
+    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
+        """What is fitted on the held-out rows after training; nothing in a regression."""
 
     # --- targets; each task has its own -------------------------------------------------------------------------
 
@@ -455,7 +461,10 @@ class BALIRegressor(RegressorMixin, BALIEstimator):  # type: ignore[misc]
 
 
 class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
-    """Classification with class probabilities averaged over the posterior. See `BALIRegressor` for the parameters."""
+    """Classification with class probabilities averaged over the posterior. See `BALIRegressor` for the parameters.
+
+    After training, one number, `temperature_`, is fitted on the held-out rows: the power to which probabilities are raised.
+    """
 
     _likelihood = Categorical
     _is_classifier = True
@@ -483,15 +492,24 @@ class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
     def _target_tensor(self, targets: Array) -> Tensor:
         return torch.as_tensor(targets.astype(np.int64), device=self._device)
 
-    def pred_dist(self, X: ArrayLike) -> ClassPredictive:
-        predictive = super().pred_dist(X)
+    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
+        self.temperature_ = 1.0
+        if masks is not None:
+            held_out = torch.as_tensor(masks, device=self._device)
+            data = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
+            self.temperature_ = fit_temperature(self.inference_, *data, held_out)
+
+    def _tempered(self, predictive: Predictive) -> ClassPredictive:
         assert isinstance(predictive, ClassPredictive)
-        return predictive
+        return predictive.tempered(self.temperature_)
+
+    def pred_dist(self, X: ArrayLike) -> ClassPredictive:
+        """The predictive distribution of the class at the rows of X."""
+        return self._tempered(super().pred_dist(X))
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Class probabilities, (n, n_classes), in the order of `classes_`."""
-        chunks = [c.probabilities.double().cpu().numpy() for c in self._chunks(X) if isinstance(c, ClassPredictive)]
-        return np.concatenate(chunks)
+        return np.concatenate([self._tempered(chunk).probabilities.double().cpu().numpy() for chunk in self._chunks(X)])
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))

@@ -231,6 +231,11 @@ class ClassPredictive(Predictive):
     def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
         return torch.multinomial(self.probabilities, n_samples, replacement=True, generator=generator).T
 
+    def tempered(self, power: float) -> ClassPredictive:
+        """Every component's probabilities raised to a power and normalised: surer above 1, less sure below."""
+        tiny = torch.finfo(self.component_probabilities.dtype).tiny
+        return ClassPredictive((power * self.component_probabilities.clamp_min(tiny).log()).softmax(-1))
+
     def rows(self, index: Any) -> ClassPredictive:
         return ClassPredictive(self.component_probabilities[:, index])
 
