@@ -6,6 +6,7 @@ from bali import likelihoods
 from bali.estimator_files import load
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
+from bali.health import HealthWarning
 from bali.inference import LayerwiseInference
 from bali.layers import StackedLinear, UnsupportedLayerError, stack
 from bali.linalg import NumericalError, NumericalRepairWarning
@@ -19,6 +20,7 @@ __all__ = [
     "MNIW",
     "BALIClassifier",
     "BALIRegressor",
+    "HealthWarning",
     "LayerwiseInference",
     "ModelFileError",
     "Moments",

@@ -1,38 +1,24 @@
-"""A bar for a training that may end before its last step."""
+"""Progress on standard error, where that is a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from bali import progress
 from bali.commands.talk import Talk
 from bali.training import Progress as Step
 
 
 @contextmanager
 def training_bar(talk: Talk) -> Iterator[Callable[[Step], None]]:
-    """A function that is told of every step and draws it on standard error, if that is a terminal."""
+    """A function that is told of every step and draws it, or not."""
     if talk.quiet or not talk.stderr.is_terminal:
         yield lambda step: None
         return
-    columns = (
-        SpinnerColumn(),
-        BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TextColumn("at most"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("log-lik. {task.fields[likelihood]}, validation {task.fields[validation]}"),
-    )
-    with Progress(*columns, console=talk.stderr, transient=True) as bar:
-        task = bar.add_task("training", total=None, likelihood="–", validation="–")
-
-        def on_step(step: Step) -> None:
-            validation = "–" if step.validation_score is None else f"{step.validation_score:.3f}"
-            likelihood = f"{step.log_likelihood:.3f}"
-            bar.update(task, total=step.max_steps, completed=step.step, likelihood=likelihood, validation=validation)
-
+    with progress.training_bar(talk.stderr) as on_step:
         yield on_step
 
 

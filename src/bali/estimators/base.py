@@ -1,31 +1,32 @@
-"""BALI for tables: scikit-learn estimators whose predictions are distributions."""
+"""What the estimators share: parameters, training, chunks of predictions, files."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from rich.console import Console
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import estimator_files
-from bali.calibration import fit_temperature
 from bali.folds import validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
-from bali.likelihoods import Categorical, Gaussian, Likelihood
+from bali.likelihoods import Likelihood
 from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
-from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+from bali.predictive import Predictive
+from bali.progress import training_bar
 from bali.settings import Reparam
 from bali.threads import threads_for
 from bali.training import Plan, Progress, train
@@ -33,7 +34,7 @@ from bali.training import Plan, Progress, train
 Array = NDArray[Any]
 
 
-class BALIEstimator(BaseEstimator):  # type: ignore[misc]
+class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _likelihood: ClassVar[type[Likelihood]]
@@ -91,7 +92,10 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Infer the posterior. `sample_weight` counts a row that many times."""
-        return self._fit(X, y, sample_weight, None)
+        if not self.verbose:
+            return self._fit(X, y, sample_weight, None)
+        with training_bar(Console(stderr=True)) as on_step:
+            return self._fit(X, y, sample_weight, on_step)
 
     def fit_with_progress(
         self, X: ArrayLike, y: ArrayLike, on_step: Callable[[Progress], None], sample_weight: ArrayLike | None = None
@@ -268,24 +272,29 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         self.loss_curve_.append(-float(log_likelihood.mean()))
         return self
 
+    @abstractmethod
     def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
-        """What is fitted on the held-out rows after training; nothing in a regression."""
+        """What is fitted on the held-out rows after training."""
 
     # --- targets; each task has its own -------------------------------------------------------------------------
 
     _is_classifier: ClassVar[bool]
 
+    @abstractmethod
     def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
-        raise NotImplementedError
+        """Learn scales or classes from y, and bring it to the form that is trained on."""
 
+    @abstractmethod
     def _known_targets(self, y: Array) -> Array:
-        raise NotImplementedError
+        """y in the form that is trained on, by what has been learned before."""
 
+    @abstractmethod
     def _n_outputs(self, targets: Array) -> int:
-        raise NotImplementedError
+        """Of the network."""
 
+    @abstractmethod
     def _target_tensor(self, targets: Array) -> Tensor:
-        raise NotImplementedError
+        """For the likelihood."""
 
     # --- prediction ---------------------------------------------------------------------------------------------
 
@@ -341,180 +350,3 @@ class BALIEstimator(BaseEstimator):  # type: ignore[misc]
         """Write the fitted model to one file, which `bali.load` reads without executing anything."""
         check_is_fitted(self, "inference_")
         estimator_files.save(self, path)
-
-
-class BALIRegressor(RegressorMixin, BALIEstimator):  # type: ignore[misc]
-    """Regression with a full predictive distribution, for one or several outputs.
-
-    Parameters
-    ----------
-    hidden_layer_sizes, activation
-        The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity".
-    step_size
-        α: how far the pseudo-targets move, in units of each output's root-mean-square gradient.
-    ema_rate
-        β: the rate of the moving averages; it falls when validation stops improving.
-    prior_variance
-        Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
-        `bali.mlp.unit_variances`).
-    noise_floor, output_noise_floor
-        The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
-    effective_size
-        How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n).
-    reparam, target_noise
-        See `bali.LayerwiseInference`.
-    batch_size
-        Rows per step; smaller tables are used whole.
-    max_iter, early_stopping, validation_fraction, n_iter_no_change
-        At most `max_iter` steps. Every 25 steps the held-out rows are scored; after `n_iter_no_change` scores without
-        improvement the moving average is slowed down, twice, and then training ends. The best posterior is kept.
-    n_members
-        Independently started posteriors that are mixed. They are trained in one batch and hold out different rows.
-    n_samples
-        Weight samples for a prediction, over all members.
-    warm_start
-        Go on from the last `fit`.
-    random_state, device, verbose
-        As in scikit-learn; the device "auto" is a GPU where there is one.
-
-    Attributes
-    ----------
-    n_iter_, best_iter_, loss_curve_, validation_steps_, validation_scores_
-        The course of the training; scores are log-likelihoods per row of standardised targets.
-    """
-
-    _likelihood = Gaussian
-    _is_classifier = False
-
-    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
-        columns = y.reshape(len(y), -1).astype(np.float64)
-        if not (self.warm_start and hasattr(self, "inference_")):
-            self.n_outputs_, self._y_is_1d = columns.shape[1], y.ndim == 1
-            scaler = StandardScaler().fit(columns, sample_weight=weight)
-            self.target_mean_, self.target_scale_ = scaler.mean_, scaler.scale_
-        return self._known_targets(y)
-
-    def _known_targets(self, y: Array) -> Array:
-        columns = y.reshape(len(y), -1).astype(np.float64)
-        if columns.shape[1] != self.n_outputs_:
-            raise ValueError(f"y has {columns.shape[1]} outputs, the model was started with {self.n_outputs_}")
-        return (columns - self.target_mean_) / self.target_scale_
-
-    def _n_outputs(self, targets: Array) -> int:
-        return int(targets.shape[1])
-
-    def _target_tensor(self, targets: Array) -> Tensor:
-        return self._tensor(targets)
-
-    def _original(self, predictive: Predictive) -> RegressionPredictive:
-        assert isinstance(predictive, RegressionPredictive)
-        return predictive.affine(self._tensor(self.target_scale_), self._tensor(self.target_mean_))
-
-    def pred_dist(self, X: ArrayLike) -> RegressionPredictive:
-        """The predictive distribution of new observations at the rows of X, in the units of y."""
-        return self._original(super().pred_dist(X))
-
-    def _gather(self, X: ArrayLike, *parts: Callable[[RegressionPredictive], Tensor]) -> list[Array]:
-        """Rows of some summaries of the prediction, chunk by chunk; outputs (n, ..., D) lose D where y had one column."""
-        pieces: list[list[Array]] = [[] for _ in parts]
-        for chunk in self._chunks(X):
-            predictive = self._original(chunk)
-            for piece, part in zip(pieces, parts, strict=True):
-                piece.append(part(predictive).cpu().numpy())
-        arrays = [np.concatenate(piece) for piece in pieces]
-        return [a[..., 0] if self._y_is_1d else a for a in arrays]
-
-    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """The predictive mean, with the standard deviation, or the covariance of the outputs, of a new observation.
-
-        Both include the noise of the data. `return_cov` gives (n, D, D) for D outputs.
-        """
-        if return_std and return_cov:
-            raise ValueError("choose one of return_std and return_cov")
-        if return_std:
-            mean, std = self._gather(X, lambda p: p.mean, lambda p: p.std)
-            return mean, std
-        if return_cov:
-            mean, covariance = self._gather(X, lambda p: p.mean, lambda p: p.covariance)
-            return mean, (covariance[..., None] if self._y_is_1d else covariance)
-        return self._gather(X, lambda p: p.mean)[0]
-
-    def predict_quantiles(self, X: ArrayLike, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Array:
-        """Quantiles of a new observation, (n, len(quantiles)), with a last dimension for several outputs."""
-        return self._gather(X, lambda p: p.quantiles(list(quantiles)).transpose(0, 1))[0]
-
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Lower and upper ends of central intervals that hold a new observation with this probability."""
-        low, high = self._gather(X, lambda p: p.interval(coverage)[0], lambda p: p.interval(coverage)[1])
-        return low, high
-
-    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
-        """Draws of new observations, (n_samples, n) or (n_samples, n, D)."""
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-        draws = self.pred_dist(X).sample(n_samples, torch.Generator(device=self._device).manual_seed(seed)).cpu().numpy()
-        return draws[..., 0] if self._y_is_1d else draws
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-
-class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
-    """Classification with class probabilities averaged over the posterior. See `BALIRegressor` for the parameters.
-
-    After training, one number, `temperature_`, is fitted on the held-out rows: the power to which probabilities are raised.
-    """
-
-    _likelihood = Categorical
-    _is_classifier = True
-
-    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
-        check_classification_targets(y)
-        if not (self.warm_start and hasattr(self, "inference_")):
-            self.classes_ = np.unique(y if classes is None else np.asarray(classes))
-            if len(self.classes_) < 2:
-                raise ValueError(
-                    f"y has only one class, {self.classes_[0]!r}; a classifier needs at least two. The number of classes "
-                    "has to be greater than one."
-                )
-        return self._known_targets(y)
-
-    def _known_targets(self, y: Array) -> Array:
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(f"y has classes that the model was not started with: {unknown[:5].tolist()}")
-        return np.searchsorted(self.classes_, y).astype(np.float64)
-
-    def _n_outputs(self, targets: Array) -> int:
-        return len(self.classes_)
-
-    def _target_tensor(self, targets: Array) -> Tensor:
-        return torch.as_tensor(targets.astype(np.int64), device=self._device)
-
-    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
-        self.temperature_ = 1.0
-        if masks is not None:
-            held_out = torch.as_tensor(masks, device=self._device)
-            data = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
-            self.temperature_ = fit_temperature(self.inference_, *data, held_out)
-
-    def _tempered(self, predictive: Predictive) -> ClassPredictive:
-        assert isinstance(predictive, ClassPredictive)
-        return predictive.tempered(self.temperature_)
-
-    def pred_dist(self, X: ArrayLike) -> ClassPredictive:
-        """The predictive distribution of the class at the rows of X."""
-        return self._tempered(super().pred_dist(X))
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Class probabilities, (n, n_classes), in the order of `classes_`."""
-        return np.concatenate([self._tempered(chunk).probabilities.double().cpu().numpy() for chunk in self._chunks(X)])
-
-    def predict_log_proba(self, X: ArrayLike) -> Array:
-        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
-
-    def predict(self, X: ArrayLike) -> Array:
-        """The most probable class of each row."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
