@@ -22,7 +22,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 tests: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 slow: $(INSTALLED)
 	$(BIN)/pytest -m slow

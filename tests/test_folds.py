@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bali.folds import validation_masks
+from bali.folds import MAX_HELD_OUT, validation_masks
 
 
 def rows(n: int, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,3 +56,8 @@ def test_the_rows_held_out_are_spread_evenly() -> None:
     halves = masks[0].reshape(2, 1000).sum(1)
     # 1000 of 2000 without replacement: the first half's count has standard deviation 11.2.
     assert abs(halves[0] - 500) < 5 * 11.2
+
+
+def test_long_tables_hold_out_no_more_than_is_useful() -> None:
+    masks = validation_masks(*rows(100_000, d=1), 3, 0.1, seed=0)
+    assert (masks.sum(1) == MAX_HELD_OUT).all()

@@ -4,6 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+# Of each member: more rows tell its score no better, but take longer to predict at every check.
+MAX_HELD_OUT = 2000
+
+
 def validation_masks(
     X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
@@ -15,7 +19,8 @@ def validation_masks(
     """
     order = _random_rank(np.column_stack([X, y]), seed)
     n_distinct = int(order.max()) + 1
-    held_out = min(max(round(fraction * n_distinct), 1), n_distinct // 2, max(n_distinct // n_members, 1))
+    wanted = min(max(round(fraction * n_distinct), 1), MAX_HELD_OUT)
+    held_out = min(wanted, n_distinct // 2, max(n_distinct // n_members, 1))
     starts = held_out * np.arange(n_members)[:, None]
     return (order >= starts) & (order < starts + held_out)
 

@@ -22,3 +22,17 @@ def tables(
 
     experiment.run(out, page)
     typer.echo(page.read_text())
+
+
+@bench.command()
+def rows(
+    out: Annotated[Path, typer.Option(help="JSON lines, one for each size; what is there already is not run again.")] = Path(
+        "results/rows.jsonl"
+    ),
+    page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/rows.md"),
+) -> None:
+    """Time a fit with the defaults, from a thousand rows to a million."""
+    from bali.experiments import rows as experiment
+
+    experiment.run(out, page)
+    typer.echo(page.read_text())

@@ -1,0 +1,75 @@
+"""Time to fit and predict with the defaults, against the number of rows."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import track
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+
+import bali
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+
+
+def run_size(n: int) -> dict[str, Any]:
+    """Friedman's first problem: ten columns, five of them without effect, unit noise."""
+    X, y = make_friedman1(n, n_features=10, noise=1.0, random_state=0)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = bali.BALIRegressor(random_state=0).fit(X, y)
+    fitted = time.perf_counter()
+    model.predict(X[:10_000], return_std=True)
+    predicted = time.perf_counter()
+    X_new, y_new = make_friedman1(2000, n_features=10, noise=1.0, random_state=1)
+    error = float(((model.predict(X_new) - y_new) ** 2).mean() ** 0.5)
+    return {
+        "rows": n,
+        "fit_seconds": round(fitted - start, 2),
+        "predict_seconds": round(predicted - fitted, 2),
+        "predict_rows": min(n, 10_000),
+        "steps": model.n_iter_,
+        "rmse": round(error, 4),
+        "threads": torch.get_num_threads(),
+        "version": bali.__version__,
+        "torch": torch.__version__,
+    }
+
+
+def run(out: Path, page: Path) -> None:
+    """Run what is not in the file yet; then write the page."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    results = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    done = {row["rows"] for row in results}
+    for n in track([n for n in SIZES if n not in done], description="rows"):
+        results.append(run_size(n))
+        with out.open("a") as file:
+            file.write(json.dumps(results[-1]) + "\n")
+    page.write_text(to_markdown(results))
+
+
+def to_markdown(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "# Time against rows",
+        "",
+        "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise, so that no model has an RMSE",
+        "below 1 on new rows). A step takes in at most 2,048 rows, so the time is bounded by the number of steps. Written by",
+        "`bali bench rows`.",
+        "",
+        "| rows | fit, s | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in sorted(results, key=lambda r: int(r["rows"])):
+        per_row = 1e6 * r["fit_seconds"] / r["rows"]
+        lines.append(
+            f"| {r['rows']:,} | {r['fit_seconds']:.1f} | {r['steps']} | {per_row:,.0f} | {r['predict_seconds']:.2f} "
+            f"| {r['predict_rows']:,} | {r['rmse']:.3f} |"
+        )
+    return "\n".join(lines) + "\n"
