@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-
 # Of each member: more rows tell its score no better, but take longer to predict at every check.
 MAX_HELD_OUT = 2000
 

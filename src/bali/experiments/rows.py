@@ -59,8 +59,8 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
     lines = [
         "# Time against rows",
         "",
-        "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise, so that no model has an RMSE",
-        "below 1 on new rows). A step takes in at most 2,048 rows, so the time is bounded by the number of steps. Written by",
+        "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise: no model's RMSE on new",
+        "rows is below 1). A step takes in at most 2,048 rows, so the number of steps bounds the time. Written by",
         "`bali bench rows`.",
         "",
         "| rows | fit, s | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
