@@ -47,6 +47,11 @@ def unit_variances(sizes: Sequence[int]) -> dict[str, float]:
     return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
 
 
+def default_effective_size(n: float) -> float:
+    """N_eff for n rows: all rows of a small table; beyond 2,000, growing with the root of their number."""
+    return n if n <= 2000 else (2000 * n) ** 0.5
+
+
 @torch.no_grad()
 def draw_weights(module: nn.Module, variances: dict[str, float], generator: torch.Generator) -> None:
     """Initial weights and biases N(0, variance) for each layer."""

@@ -24,7 +24,7 @@ from bali.folds import validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
-from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import ACTIVATIONS, default_effective_size, draw_weights, stacked_mlp, unit_variances
 from bali.predictive import Predictive
 from bali.progress import training_bar
 from bali.settings import Reparam
@@ -237,15 +237,11 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             prior_variance={name: variance * v for name, v in unit.items()},
             noise_floor=self.noise_floor,
             output_noise_floor=self.output_noise_floor,
-            effective_size=self._default_effective_size(n) if self.effective_size is None else self.effective_size,
+            effective_size=default_effective_size(n) if self.effective_size is None else self.effective_size,
             reparam=self.reparam,
             target_noise=self.target_noise,
             generator=generator,
         )
-
-    def _default_effective_size(self, n: float) -> float:
-        """All rows of a small table; beyond 2,000, growing with the root of their number."""
-        return n if n <= 2000 else (2000 * n) ** 0.5
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
