@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from bali.layers import StackedLinear
 from bali.mlp import ACTIVATIONS, default_effective_size, draw_weights, stacked_mlp, unit_variances
 
 
@@ -16,7 +17,11 @@ def test_each_member_is_a_perceptron_of_its_own(activation: str) -> None:
     for k in range(3):
         h = x
         for layer in module:
-            h = nn.functional.linear(h, layer.weight[k], layer.bias[k]) if hasattr(layer, "weight") else layer(h)
+            if isinstance(layer, StackedLinear):
+                assert layer.bias is not None
+                h = nn.functional.linear(h, layer.weight[k], layer.bias[k])
+            else:
+                h = layer(h)
         single.append(h)
     torch.testing.assert_close(module(x), torch.stack(single))
 
