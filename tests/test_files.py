@@ -210,3 +210,11 @@ def test_a_pickle_is_never_executed(tmp_path: Path) -> None:
         run.load(path)
     assert not harm.exists()
     assert run.steps == 1
+
+
+def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(files.ModelFileError, match="not an ordinary file"):
+        files.write(pipe, "thing", {}, {})
+    assert pipe.is_fifo()

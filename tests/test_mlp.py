@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bali.layers import StackedLinear
-from bali.mlp import ACTIVATIONS, default_effective_size, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import ACTIVATIONS, default_effective_size, default_members, draw_weights, stacked_mlp, unit_variances
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -45,3 +45,7 @@ def test_effective_size_counts_all_rows_of_a_small_table() -> None:
     assert default_effective_size(500) == 500
     assert default_effective_size(2000) == 2000
     assert default_effective_size(8000) == pytest.approx(4000)
+
+
+def test_small_tables_get_more_members() -> None:
+    assert [default_members(n) for n in (20, 500, 501, 1e6)] == [10, 10, 5, 5]

@@ -36,6 +36,8 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tens
     stored = {name: t.mT if name in by_column else t for name, t in tensors.items()}
     data = save({name: t.detach().cpu().contiguous() for name, t in stored.items()}, metadata=header)
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise ModelFileError(f"{os.fspath(path)!r} is not an ordinary file and cannot be replaced; name another one")
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -52,6 +52,11 @@ def default_effective_size(n: float) -> float:
     return n if n <= 2000 else (2000 * n) ** 0.5
 
 
+def default_members(n: float) -> int:
+    """How many posteriors to mix: small tables gain most from a mixture, and it costs them least."""
+    return 10 if n <= 500 else 5
+
+
 @torch.no_grad()
 def draw_weights(module: nn.Module, variances: dict[str, float], generator: torch.Generator) -> None:
     """Initial weights and biases N(0, variance) for each layer."""

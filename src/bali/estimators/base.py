@@ -24,7 +24,7 @@ from bali.folds import validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
-from bali.mlp import ACTIVATIONS, default_effective_size, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import ACTIVATIONS, default_effective_size, default_members, draw_weights, stacked_mlp, unit_variances
 from bali.predictive import Predictive
 from bali.progress import training_bar
 from bali.settings import Reparam
@@ -59,7 +59,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 4,
-        n_members: int = 5,
+        n_members: int | None = None,
         n_samples: int = 256,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -122,7 +122,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if self.early_stopping:
             # Of y itself: standardised values are rounded, so that equal rows might come out unequal.
             values = y if not self._is_classifier else targets
-            masks = validation_masks(X, values, self.n_members, self.validation_fraction, self.seed_)
+            masks = validation_masks(X, values, self.n_members_, self.validation_fraction, self.seed_)
             masks = masks if masks.any() else None
         plan = Plan(
             max_steps=self.max_iter,
@@ -180,9 +180,11 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
-        for name in ("n_members", "n_samples", "max_iter", "batch_size", "n_iter_no_change"):
+        for name in ("n_samples", "max_iter", "batch_size", "n_iter_no_change"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.n_members is not None and self.n_members < 1:
+            raise ValueError(f"n_members must be at least 1, got {self.n_members}")
         if not 0.0 < self.validation_fraction < 1.0:
             raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
 
@@ -211,6 +213,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.dtype_ = "float64" if X.size <= 2**13 else "float32"
         self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(targets)]
         self.n_train_ = float(weight.sum())
+        self.n_members_ = default_members(self.n_train_) if self.n_members is None else self.n_members
         self.inference_ = self._build(prior_variances)
 
     def _prior_variances(self) -> list[float]:
@@ -219,15 +222,15 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return list(variance) if isinstance(variance, Sequence) else [variance]
 
     def _build(self, prior_variances: list[float]) -> LayerwiseInference:
-        """An inference before its first step, with `n_members` members for each prior variance."""
-        members = self.n_members * len(prior_variances)
+        """An inference before its first step, with `n_members_` members for each prior variance."""
+        members = self.n_members_ * len(prior_variances)
         module = stacked_mlp(members, self.layer_sizes_, self.activation)
         module.to(self._device, getattr(torch, self.dtype_))
         unit = unit_variances(self.layer_sizes_)
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         draw_weights(module, unit, generator)
         n = self.n_train_
-        variance = self._tensor(np.repeat(prior_variances, self.n_members))
+        variance = self._tensor(np.repeat(prior_variances, self.n_members_))
         return LayerwiseInference(
             module,
             self._likelihood(),
@@ -305,7 +308,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _samples_per_member(self) -> int:
-        return -(-self.n_samples // (self.n_members * len(self.prior_variance_)))
+        return -(-self.n_samples // (self.n_members_ * len(self.prior_variance_)))
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         rows = self._rows(X)

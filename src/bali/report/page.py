@@ -64,7 +64,7 @@ def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
 def _about(model: BALIEstimator) -> dict[str, Any]:
     return {
         "kind": type(model).__name__,
-        "members": model.n_members,
+        "members": model.n_members_ * len(model.prior_variance_),
         "sizes": [str(size) for size in model.layer_sizes_],
         "activation": model.activation,
         "steps": model.n_iter_,
