@@ -1,13 +1,14 @@
 # make demo   fit and draw the synthetic examples into demo/
 # make test   lint, types, tests
 # make slow   the tests that take minutes
+# make docs   run the commands in docs/command-line.md and put in what they print
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types tests slow format clean
+.PHONY: demo test lint types tests slow docs format clean
 
 demo: $(INSTALLED)
 	$(BIN)/bali demo --out demo
@@ -16,7 +17,7 @@ test: lint types tests
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff format --check .
 
 types: $(INSTALLED)
 	$(BIN)/mypy
@@ -27,9 +28,12 @@ tests: $(INSTALLED)
 slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
 
+docs: $(INSTALLED)
+	$(BIN)/python docs/transcripts.py
+
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff format .
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

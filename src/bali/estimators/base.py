@@ -180,11 +180,10 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
-        for name in ("n_samples", "max_iter", "batch_size", "n_iter_no_change"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.n_members is not None and self.n_members < 1:
-            raise ValueError(f"n_members must be at least 1, got {self.n_members}")
+        for name in ("n_members", "n_samples", "max_iter", "batch_size", "n_iter_no_change"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0.0 < self.validation_fraction < 1.0:
             raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from pathlib import Path
@@ -14,6 +13,7 @@ from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 
 import bali
+from bali.experiments.lines import append_line, read_lines
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
@@ -38,20 +38,15 @@ def run_size(n: int) -> dict[str, Any]:
         "steps": model.n_iter_,
         "rmse": round(error, 4),
         "threads": torch.get_num_threads(),
-        "version": bali.__version__,
-        "torch": torch.__version__,
     }
 
 
 def run(out: Path, page: Path) -> None:
     """Run what is not in the file yet; then write the page."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    results = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    results = read_lines(out)
     done = {row["rows"] for row in results}
     for n in track([n for n in SIZES if n not in done], description="rows"):
-        results.append(run_size(n))
-        with out.open("a") as file:
-            file.write(json.dumps(results[-1]) + "\n")
+        results.append(append_line(out, run_size(n)))
     page.write_text(to_markdown(results))
 
 

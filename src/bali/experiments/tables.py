@@ -6,7 +6,6 @@ that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 import bali
 from bali import metrics
 from bali.baselines.mc_dropout import MCDropout
+from bali.experiments.lines import append_line, read_lines
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
 
 Array = NDArray[Any]
@@ -101,15 +101,11 @@ def run_task(task: Task) -> dict[str, Any]:
 
 def run(out: Path, page: Path | None = None) -> list[dict[str, Any]]:
     """Run what is not in the file yet; then write the page."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    rows = read_lines(out)
     done = {(row["set"], row["method"], row["fold"]) for row in rows}
     left = [task for task in tasks() if (task.name, task.method, task.fold) not in done]
     for task in track(left, description="tables"):
-        row = run_task(task) | {"version": bali.__version__, "torch": torch.__version__}
-        rows.append(row)
-        with out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        rows.append(append_line(out, run_task(task)))
     if page is not None:
         page.write_text(to_markdown(rows))
     return rows

@@ -1,0 +1,68 @@
+"""The runs behind the documents: they resume, and their pages say what the files say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bali.experiments import rows, tables
+from bali.experiments.lines import append_line, read_lines
+
+
+def test_lines_are_kept_and_stamped(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "results.jsonl"
+    assert read_lines(path) == []
+    written = append_line(path, {"a": 1})
+    append_line(path, {"a": 2})
+    assert [line["a"] for line in read_lines(path)] == [1, 2]
+    assert read_lines(path)[0] == written
+    assert {"version", "torch"} <= set(written)
+
+
+def test_tables_run_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, page, ran = tmp_path / "t.jsonl", tmp_path / "t.md", []
+
+    def fake(task: tables.Task) -> dict[str, Any]:
+        ran.append(task)
+        scores = {
+            "log_likelihood": float(task.fold),
+            "seconds": 1.0,
+            "rmse": 2.0,
+            "coverage_90": 0.9,
+            "accuracy": 1,
+            "ece": 0,
+        }
+        return {"set": task.name, "method": task.method, "fold": task.fold} | scores
+
+    monkeypatch.setattr(tables, "run_task", fake)
+    every = list(tables.tasks())
+    for task in every[:7]:
+        append_line(out, fake(task))
+    ran.clear()
+    tables.run(out, page)
+    assert ran == every[7:]
+    assert "| wine | BALI | 2.000 ± 0.707 |" in page.read_text()
+
+
+def test_a_fold_is_scored_by_the_method_that_was_fitted() -> None:
+    row = tables.run_task(tables.Task("wine", "MLP", 0))
+    assert row["accuracy"] > 0.9
+    assert -0.3 < row["log_likelihood"] < 0
+    regression = tables.run_task(tables.Task("diabetes", "MLP", 0))
+    assert 40 < regression["rmse"] < 80
+    assert 0.6 < regression["coverage_90"] < 1
+
+
+def test_pages_in_the_repository_are_those_of_the_results() -> None:
+    root = Path(__file__).parents[1]
+    assert (root / "docs/tables.md").read_text() == tables.to_markdown(read_lines(root / "results/tables.jsonl"))
+    assert (root / "docs/rows.md").read_text() == rows.to_markdown(read_lines(root / "results/rows.jsonl"))
+
+
+def test_rows_page_counts_microseconds(tmp_path: Path) -> None:
+    line = {"rows": 1000, "fit_seconds": 2.0, "predict_seconds": 0.1, "predict_rows": 1000, "steps": 5, "rmse": 1.1}
+    (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
+    assert "| 1,000 | 2.0 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in rows.to_markdown(read_lines(tmp_path / "r.jsonl"))
