@@ -23,7 +23,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 tests: $(INSTALLED)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 slow: $(INSTALLED)
 	$(BIN)/pytest -m slow

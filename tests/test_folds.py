@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bali.folds import MAX_HELD_OUT, validation_masks
+from bali.folds import MAX_HELD_OUT, merged_rows, validation_masks
 
 
 def rows(n: int, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -61,3 +61,18 @@ def test_the_rows_held_out_are_spread_evenly() -> None:
 def test_long_tables_hold_out_no_more_than_is_useful() -> None:
     masks = validation_masks(*rows(100_000, d=1), 3, 0.1, seed=0)
     assert (masks.sum(1) == MAX_HELD_OUT).all()
+
+
+def test_merging_adds_weights_and_forgets_the_order() -> None:
+    X, y = rows(30)
+    times = np.arange(30) % 3 + 1  # of each row
+    order = np.random.default_rng(0).permutation(times.sum())
+    repeated = (np.repeat(X, times, 0)[order], np.repeat(y[:, None], times, 0)[order], np.ones(times.sum()))
+    for one, other in zip(merged_rows(X, y[:, None], times.astype(float)), merged_rows(*repeated), strict=True):
+        np.testing.assert_array_equal(one, other)
+    merged_X, merged_y, weight = merged_rows(*repeated)
+    assert weight.sum() == times.sum()
+    for row, target, w in zip(merged_X, merged_y[:, 0], weight, strict=True):
+        source = np.flatnonzero((row == X).all(1) & (y == target))
+        assert len(source) == 1
+        assert times[source[0]] == w

@@ -7,6 +7,17 @@ from numpy.typing import NDArray
 MAX_HELD_OUT = 2000
 
 
+def merged_rows(
+    X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Distinct rows of X and y (n, D) in a fixed order, with the sum of their weights.
+
+    A row given twice is thereby, to the last bit, a row with weight two, and the order of the rows does not matter.
+    """
+    rows, inverse = np.unique(np.column_stack([X, y]) + 0.0, axis=0, return_inverse=True)
+    return rows[:, : X.shape[1]], rows[:, X.shape[1] :], np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
+
+
 def validation_masks(
     X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int
 ) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import estimator_files
-from bali.folds import validation_masks
+from bali.folds import merged_rows, validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
@@ -111,18 +111,16 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         on_step: Callable[[Progress], None] | None,
     ) -> Self:
         self._check_parameters()
-        X_all, y_all = self._validated(X, y, min_rows=2)
-        weight = self._check_weight(sample_weight, X_all)
-        X, y, weight = X_all[weight > 0], y_all[weight > 0], weight[weight > 0]
-        targets = self._learn_targets(y, weight)
         go_on = self.warm_start and hasattr(self, "inference_")
+        rows, y_all = self._validated(X, y, min_rows=2)
+        weight = self._check_weight(sample_weight, rows)
+        values = self._values(y_all, learn=not go_on)
+        rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         if not go_on:
-            self._start(X, targets, weight, self._prior_variances())
+            self._start(rows, values, weight, self._prior_variances())
         masks = None
         if self.early_stopping:
-            # Of y itself: standardised values are rounded, so that equal rows might come out unequal.
-            values = y if not self._is_classifier else targets
-            masks = validation_masks(X, values, self.n_members_, self.validation_fraction, self.seed_)
+            masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_)
             masks = masks if masks.any() else None
         plan = Plan(
             max_steps=self.max_iter,
@@ -135,15 +133,15 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self.inference_, history = train(
                 self.inference_,
                 len(self.prior_variance_ if go_on else self._prior_variances()),
-                self._inputs(X),
-                self._target_tensor(targets),
+                self._inputs(rows),
+                self._target_tensor(values),
                 self._tensor(weight),
                 None if masks is None else torch.as_tensor(masks, device=self._device),
                 plan,
                 generator,
                 on_step,
             )
-        self._calibrate(X, targets, weight, masks)
+        self._calibrate(rows, values, weight, masks)
         candidates = self.prior_variance_ if go_on else self._prior_variances()
         self.prior_variance_ = [candidates[c] for c in history.chosen]
         self.n_iter_ = len(history.loss_curve)
@@ -203,14 +201,15 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
 
-    def _start(self, X: Array, targets: Array, weight: Array, prior_variances: list[float]) -> None:
+    def _start(self, X: Array, values: Array, weight: Array, prior_variances: list[float]) -> None:
         """A fresh inference for the data at hand."""
+        self._learn_scales(values, weight)
         scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
         self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Rows in float64 cost little while they are few, and make results independent of their order.
         self.dtype_ = "float64" if X.size <= 2**13 else "float32"
-        self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(targets)]
+        self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(values)]
         self.n_train_ = float(weight.sum())
         self.n_members_ = default_members(self.n_train_) if self.n_members is None else self.n_members
         self.inference_ = self._build(prior_variances)
@@ -251,19 +250,17 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """One step on one batch, without validation. The first batch sets the scales of inputs and targets."""
         first = not hasattr(self, "inference_")
         self._check_parameters()
-        X, y = self._validated(X, y, min_rows=2 if first else 1, reset=first)
-        weight = self._check_weight(sample_weight, X) if len(X) > 1 else np.ones(len(X))
+        rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
+        weight = self._check_weight(sample_weight, rows) if len(rows) > 1 else np.ones(len(rows))
+        values = self._values(y_all, learn=first, classes=classes)
         if first:
-            targets = self._learn_targets(y, weight, classes)
             # Nothing is validated, so nothing can be chosen: the middle of the candidates.
             self.prior_variance_ = [self._prior_variances()[len(self._prior_variances()) // 2]]
-            self._start(X, targets, weight, self.prior_variance_)
-            self._calibrate(X, targets, weight, None)
+            self._start(rows, values, weight, self.prior_variance_)
+            self._calibrate(rows, values, weight, None)
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
-        else:
-            targets = self._known_targets(y)
-        x, t, w = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
+        x, t, w = self._inputs(rows), self._target_tensor(values), self._tensor(weight)
         log_likelihood = self.inference_.step(x, t, self.ema_rate, w)
         self.n_iter_ += 1
         self.best_iter_ = self.n_iter_
@@ -271,7 +268,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     @abstractmethod
-    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
+    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         """What is fitted on the held-out rows after training."""
 
     # --- targets; each task has its own -------------------------------------------------------------------------
@@ -279,20 +276,20 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _is_classifier: ClassVar[bool]
 
     @abstractmethod
-    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
-        """Learn scales or classes from y, and bring it to the form that is trained on."""
+    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
+        """y as numbers (n, D): as they are, or the position of the class, which may be learned."""
 
     @abstractmethod
-    def _known_targets(self, y: Array) -> Array:
-        """y in the form that is trained on, by what has been learned before."""
+    def _learn_scales(self, values: Array, weight: Array) -> None:
+        """What is needed to bring values to unit scale."""
 
     @abstractmethod
-    def _n_outputs(self, targets: Array) -> int:
+    def _n_outputs(self, values: Array) -> int:
         """Of the network."""
 
     @abstractmethod
-    def _target_tensor(self, targets: Array) -> Tensor:
-        """For the likelihood."""
+    def _target_tensor(self, values: Array) -> Tensor:
+        """For the likelihood, at unit scale."""
 
     # --- prediction ---------------------------------------------------------------------------------------------
 

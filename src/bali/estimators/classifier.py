@@ -24,34 +24,34 @@ class BALIClassifier(ClassifierMixin, BALIEstimator):  # type: ignore[misc]
     _likelihood = Categorical
     _is_classifier = True
 
-    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
+    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
         check_classification_targets(y)
-        if not (self.warm_start and hasattr(self, "inference_")):
+        if learn:
             self.classes_ = np.unique(y if classes is None else np.asarray(classes))
             if len(self.classes_) < 2:
                 raise ValueError(
                     f"y has only one class, {self.classes_[0]!r}; a classifier needs at least two. The number of classes "
                     "has to be greater than one."
                 )
-        return self._known_targets(y)
-
-    def _known_targets(self, y: Array) -> Array:
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y has classes that the model was not started with: {unknown[:5].tolist()}")
-        return np.searchsorted(self.classes_, y).astype(np.float64)
+        return np.searchsorted(self.classes_, y).astype(np.float64)[:, None]
 
-    def _n_outputs(self, targets: Array) -> int:
+    def _learn_scales(self, values: Array, weight: Array) -> None:
+        """Classes have none."""
+
+    def _n_outputs(self, values: Array) -> int:
         return len(self.classes_)
 
-    def _target_tensor(self, targets: Array) -> Tensor:
-        return torch.as_tensor(targets.astype(np.int64), device=self._device)
+    def _target_tensor(self, values: Array) -> Tensor:
+        return torch.as_tensor(values[:, 0].astype(np.int64), device=self._device)
 
-    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
+    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         self.temperature_ = 1.0
         if masks is not None:
             held_out = torch.as_tensor(masks, device=self._device)
-            data = self._inputs(X), self._target_tensor(targets), self._tensor(weight)
+            data = self._inputs(X), self._target_tensor(values), self._tensor(weight)
             self.temperature_ = fit_temperature(self.inference_, *data, held_out)
 
     def _tempered(self, predictive: Predictive) -> ClassPredictive:

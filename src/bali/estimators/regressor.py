@@ -64,27 +64,25 @@ class BALIRegressor(RegressorMixin, BALIEstimator):  # type: ignore[misc]
     _likelihood = Gaussian
     _is_classifier = False
 
-    def _learn_targets(self, y: Array, weight: Array, classes: ArrayLike | None = None) -> Array:
+    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
         columns = y.reshape(len(y), -1).astype(np.float64)
-        if not (self.warm_start and hasattr(self, "inference_")):
+        if learn:
             self.n_outputs_, self._y_is_1d = columns.shape[1], y.ndim == 1
-            scaler = StandardScaler().fit(columns, sample_weight=weight)
-            self.target_mean_, self.target_scale_ = scaler.mean_, scaler.scale_
-        return self._known_targets(y)
-
-    def _known_targets(self, y: Array) -> Array:
-        columns = y.reshape(len(y), -1).astype(np.float64)
         if columns.shape[1] != self.n_outputs_:
             raise ValueError(f"y has {columns.shape[1]} outputs, the model was started with {self.n_outputs_}")
-        return (columns - self.target_mean_) / self.target_scale_
+        return columns
 
-    def _n_outputs(self, targets: Array) -> int:
-        return int(targets.shape[1])
+    def _learn_scales(self, values: Array, weight: Array) -> None:
+        scaler = StandardScaler().fit(values, sample_weight=weight)
+        self.target_mean_, self.target_scale_ = scaler.mean_, scaler.scale_
 
-    def _target_tensor(self, targets: Array) -> Tensor:
-        return self._tensor(targets)
+    def _n_outputs(self, values: Array) -> int:
+        return int(values.shape[1])
 
-    def _calibrate(self, X: Array, targets: Array, weight: Array, masks: Array | None) -> None:
+    def _target_tensor(self, values: Array) -> Tensor:
+        return self._tensor((values - self.target_mean_) / self.target_scale_)
+
+    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         """Nothing: the noise is inferred with the weights."""
 
     def _original(self, predictive: Predictive) -> RegressionPredictive:
