@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# One test process per core, each with one thread: threads of small matrices would only wait for each other.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: demo test lint types tests slow docs format clean
 
@@ -23,10 +25,10 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 tests: $(INSTALLED)
-	$(BIN)/pytest -n auto --dist worksteal
+	$(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal -rs
 
 slow: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(ONE_THREAD) $(BIN)/pytest -m slow
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/transcripts.py
