@@ -236,7 +236,6 @@ class TestTraining:
         assert noise_only.prior_variance_ == [1e-3]
         assert noise_only.inference_.network.members == 2
 
-    @pytest.mark.skipif(not hasattr(signal, "raise_signal"), reason="needs signals")
     def test_ctrl_c_keeps_the_best_posterior(self, curve: tuple[Array, Array]) -> None:
         timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
         timer.start()

@@ -66,3 +66,23 @@ def test_rows_page_counts_microseconds(tmp_path: Path) -> None:
     line = {"rows": 1000, "fit_seconds": 2.0, "predict_seconds": 0.1, "predict_rows": 1000, "steps": 5, "rmse": 1.1}
     (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
     assert "| 1,000 | 2.0 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in rows.to_markdown(read_lines(tmp_path / "r.jsonl"))
+
+
+def test_results_in_the_repository_meet_their_bars() -> None:
+    root = Path(__file__).parents[1]
+    lines = read_lines(root / "results/tables.jsonl")
+
+    def mean(name: str, method: str, key: str) -> float:
+        values = [line[key] for line in lines if line["set"] == name and line["method"] == method]
+        assert len(values) == 5
+        return float(sum(values) / 5)
+
+    for name in tables.SETS:
+        own = mean(name, "BALI", "log_likelihood")
+        for other in ("MLP", "MC dropout"):
+            assert own > mean(name, other, "log_likelihood"), (name, other)
+    assert 0.85 <= mean("diabetes", "BALI", "coverage_90") <= 0.95
+    seconds = {line["rows"]: line["fit_seconds"] for line in read_lines(root / "results/rows.jsonl")}
+    assert seconds[1_000] < 20
+    for n in (10_000, 100_000, 1_000_000):
+        assert seconds[n] / seconds[1_000] <= n / 1_000

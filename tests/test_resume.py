@@ -75,17 +75,29 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert_identical(whole, resumed)
 
 
+def assert_resumes(
+    whole: bali.LayerwiseInference,
+    stopped: bali.LayerwiseInference,
+    resumed: bali.LayerwiseInference,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    folder: Path,
+) -> None:
+    """One step, a file, one more step: the same bits as two steps in a row."""
+    for run in (whole, stopped):
+        run.step(x, y)
+    stopped.save(folder / "run.bali")
+    resumed.load(folder / "run.bali")
+    for run in (whole, resumed):
+        run.step(x, y)
+    assert_same_posteriors(whole, resumed, rtol=0.0, atol=0.0)
+
+
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli"])
 def test_classification_resumes(likelihood: str, tmp_path: Path) -> None:
     x, y = data(likelihood, 30, 3, 2)
     whole, stopped, resumed = (inference(mlp((3, 5, 2)), likelihood, 30) for _ in range(3))
-    for run in (whole, stopped):
-        run.step(x, y)
-    stopped.save(tmp_path / "run.bali")
-    resumed.load(tmp_path / "run.bali")
-    for run in (whole, resumed):
-        run.step(x, y)
-    assert_same_posteriors(whole, resumed, rtol=0.0, atol=0.0)
+    assert_resumes(whole, stopped, resumed, x, y, tmp_path)
 
 
 def test_stacks_resume(tmp_path: Path) -> None:
@@ -93,13 +105,7 @@ def test_stacks_resume(tmp_path: Path) -> None:
     whole, stopped, resumed = (
         inference(bali.stack([mlp((3, 5, 2), seed=k) for k in range(3)]), n_data=30) for _ in range(3)
     )
-    for run in (whole, stopped):
-        run.step(x, y)
-    stopped.save(tmp_path / "run.bali")
-    resumed.load(tmp_path / "run.bali")
-    for run in (whole, resumed):
-        run.step(x, y)
-    assert_same_posteriors(whole, resumed, rtol=0.0, atol=0.0)
+    assert_resumes(whole, stopped, resumed, x, y, tmp_path)
 
 
 def test_a_bare_layer_resumes(tmp_path: Path) -> None:
