@@ -6,6 +6,7 @@ from bali import likelihoods
 from bali.estimator_files import load
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
+from bali.first_pass import input_moments
 from bali.health import HealthWarning
 from bali.inference import LayerwiseInference
 from bali.layers import StackedLinear, UnsupportedLayerError, stack
@@ -29,6 +30,7 @@ __all__ = [
     "Predictive",
     "StackedLinear",
     "UnsupportedLayerError",
+    "input_moments",
     "likelihoods",
     "load",
     "stack",

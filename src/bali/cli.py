@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bali.commands.bench import bench
+from bali.commands.data import data
 from bali.commands.evaluate import evaluate
 from bali.commands.fit import fit
 from bali.commands.predict import predict
@@ -24,6 +25,7 @@ def main() -> None:
 for command in (fit, predict, evaluate, report):
     app.command()(command)
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 @app.command()

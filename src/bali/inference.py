@@ -14,15 +14,16 @@ Averages are debiased (`DebiasedRate`), so "average" means Ψ/b of the paper. Li
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bali import files, linalg, resume
+from bali.first_pass import first_states
 from bali.layer_update import LayerBatch, LayerState, update_layer
 from bali.layers import LinearLayer, UnsupportedLayerError, take_stacked
 from bali.likelihoods import Likelihood
@@ -71,7 +72,13 @@ class LayerwiseInference:
     update
         "mean" or "natural": two forms of the same posterior. "mean" keeps more digits.
     algebra_dtype
-        Type of the D×D algebra. Rows are processed in the module's own type.
+        Type of averages and factorisations. Rows are processed in the module's own type.
+    input_moments
+        What `bali.input_moments` gives for all the data: the first layer's XᵀX is then exact instead of an average over
+        mini-batches, and is factored once for the whole run. Needs update="mean".
+    refresh_tolerance
+        A layer's precision is factored anew when it has moved by more than this, relative to the one that was factored
+        last (Frobenius norms). 0: at every step.
     """
 
     def __init__(
@@ -91,6 +98,8 @@ class LayerwiseInference:
         noise: Noise = "mode",
         update: Update = "mean",
         algebra_dtype: torch.dtype = torch.float64,
+        input_moments: Tensor | None = None,
+        refresh_tolerance: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> None:
         settings = Settings(
@@ -106,6 +115,8 @@ class LayerwiseInference:
             noise=noise,
             update=update,
             algebra_dtype=algebra_dtype,
+            refresh_tolerance=refresh_tolerance,
+            input_moments=input_moments,
         )
         if generator is None:
             generator = torch.Generator(device=next(module.parameters()).device)
@@ -123,7 +134,7 @@ class LayerwiseInference:
         self.states = {name: self._initial_state(layer) for name, layer in self.network.layers.items()}
 
     def _initial_state(self, layer: LinearLayer) -> LayerState:
-        weights = layer.weights().to(self.settings.algebra_dtype)
+        weights = layer.weights()
         prior = self.settings.prior(layer, is_output=False, device=weights.device, repairs=self.repairs)
         return LayerState(layer, prior, weights)
 
@@ -152,62 +163,46 @@ class LayerwiseInference:
         local_noise: dict[str, list[Tensor]] = {name: [] for name in self.network.layers}
         with torch.enable_grad():
             output, calls = self.network.forward(x, self._perturbation(local_noise))
-        output_layer = self._output_layer(output.detach(), calls)
         z = output.detach()
-        if output_layer is not None:
+        states, output_layer = self.states, self.output_layer
+        if self.steps == 0:
+            states, output_layer = first_states(states, self.settings, self.likelihood, x, z, calls, self.repairs)
+        if output_layer is not None and z.shape != calls[output_layer][0].z.shape:
             z = z.reshape(calls[output_layer][0].z.shape)  # a final squeeze is undone
         y = self.likelihood.targets(y, z)
-        noise_factor = self._observation_noise_factor()
-        values = self.likelihood.log_prob(z, y, noise_factor)
-        if self.network.members is None:
+        values, output_gradient = self.likelihood.evaluate(z, y, self._observation_noise_factor())
+        if self.network.members is None and values.dim() > 1:
             values = values.reshape(-1)  # middle dimensions are rows
         row_weight = _weight_of_rows(sample_weight, values)
         log_likelihood = _row_mean(values, row_weight)
-        if not bool(torch.isfinite(log_likelihood).all()):
+        if not math.isfinite(log_likelihood.sum().item()):
             raise linalg.NumericalError(
                 f"the log-likelihood is not finite at step {self.steps + 1}. Look for NaN or extreme values in x and y, "
                 "standardise them, or lower step_size."
             )
         # Gradients are linear in the output's: roots of the weights that go in there come out in every layer.
         root = None if sample_weight is None else sample_weight.sqrt()
-        output_gradient = self._times_root(self.likelihood.gradient(z, y, noise_factor), root)
+        output_gradient = self._times_root(output_gradient, root)
         gradients = self._backward(output, output_gradient.reshape(output.shape), calls)  # line 1
 
-        rate = replace(self.rate)
+        rate = DebiasedRate(self.rate.weight, self.rate.squares)
         rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
-        states = {}
-        for name, state in self._states_with_output(output_layer).items():
+        updated = {}
+        for name, state in states.items():
             layer = state.layer
             batch = LayerBatch(
                 x=[layer.rows(call.x) for call in calls[name]],
                 gradient=[layer.rows(g) for g in gradients[name]],
                 residual=layer.rows(self._times_root(y - z, root)) if name == output_layer else None,
                 local_noise=[layer.rows(self._times_root(noise, root)) for noise in local_noise[name]],
-                root=[_weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
+                root=[None if root is None else _weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
             )
-            states[name] = update_layer(state, batch, self.settings, rho)  # lines 2 to 5
-        self.states = {name: replace(state, weights=self._draw_weights(state)) for name, state in states.items()}  # line 6
-        self.rate, self.steps, self.output_layer = rate, self.steps + 1, output_layer
+            updated[name] = update_layer(state, batch, self.settings, rho)  # lines 2 to 5
+        for state in updated.values():
+            state.weights = self._draw_weights(state)  # line 6
+        self.states, self.rate, self.steps, self.output_layer = updated, rate, self.steps + 1, output_layer
         self.network.assign({name: state.weights for name, state in self.states.items()})
         return log_likelihood
-
-    def _output_layer(self, output: Tensor, calls: Mapping[str, list[Call]]) -> str | None:
-        """In a regression, the layer whose outputs are the module's; None for other likelihoods."""
-        if self.output_layer is not None or not self.likelihood.has_true_targets:
-            return self.output_layer
-        for name, layer_calls in calls.items():
-            if len(layer_calls) == 1 and layer_calls[0].is_the(output):
-                return name
-        raise ValueError("with a Gaussian likelihood the module must end in a linear layer that is trained")
-
-    def _states_with_output(self, output_layer: str | None) -> dict[str, LayerState]:
-        """The states; before the first step, with the prior that the output layer of a regression has."""
-        if self.steps > 0 or output_layer is None:
-            return self.states
-        state = self.states[output_layer]
-        device = state.weights.device
-        prior = self.settings.prior(state.layer, is_output=True, device=device, repairs=self.repairs)
-        return self.states | {output_layer: replace(state, prior=prior)}
 
     def _backward(self, output: Tensor, gradient: Tensor, calls: Mapping[str, list[Call]]) -> dict[str, list[Tensor]]:
         """Gradients with respect to the outputs of every call."""
@@ -230,9 +225,9 @@ class LayerwiseInference:
         posterior = state.posterior
         assert posterior is not None
         if self.settings.reparam != "weight":
-            return posterior.mean
+            return posterior.mean.to(state.weights.dtype)
         root = posterior.noise_root(self.settings.noise, self.generator)
-        return posterior.weights_from(standard_normal(posterior.mean.shape, posterior.mean, self.generator), root)
+        return posterior.weights_from(standard_normal(posterior.mean.shape, state.weights, self.generator), root)
 
     def _perturbation(self, kept: dict[str, list[Tensor]]) -> Callable[[str, Tensor, Tensor], Tensor] | None:
         """Local reparametrisation: z + E with E ~ N(0, xᵀRx Σ) for each row, kept for the targets."""
@@ -250,7 +245,9 @@ class LayerwiseInference:
         """Factor of Σ_L in a regression; the identity before the first step."""
         if self.output_layer is None or self.steps == 0:
             return None
-        return self.posteriors[self.output_layer].noise_mode_factor()
+        posterior = self.states[self.output_layer].posterior
+        assert posterior is not None
+        return posterior.noise_mode_factor()
 
     # --- results ------------------------------------------------------------------------------------------------
 

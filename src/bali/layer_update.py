@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bali import linalg
+from bali.gram import gram, products
 from bali.layers import LinearLayer
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged
 from bali.settings import Settings
-from bali.targets import gradient_scale, relative_to_mean
-from bali.updates import mean_update, natural_update
+from bali.targets import gradient_scale
+from bali.updates import mean_step, mean_update, natural_update
 
 # Rounding of a Gram matrix in a narrower type may amount to this share of the prior precision, not more.
 _ROUNDING_SHARE = 0.01
 
 
-@dataclass(frozen=True)
+@dataclass
 class LayerState:
     """All that inference keeps of one layer between steps."""
 
@@ -31,14 +33,15 @@ class LayerState:
     xx: Tensor | None = None  # average of XᵀX for N_eff rows
     gg: Tensor | None = None  # average of the mean squared gradient, (..., D_y)
     targets: Moments | None = None  # averages for absolute targets, natural form only
+    xx_is_exact: bool = False  # xx is that of all the data, and stays
 
     @property
     def reference(self) -> Tensor:
         """M of the last step; before the first one, the initial weights."""
-        return self.weights if self.posterior is None else self.posterior.mean
+        return self.weights.to(self.prior.mean.dtype) if self.posterior is None else self.posterior.mean
 
 
-@dataclass(frozen=True)
+@dataclass
 class LayerBatch:
     """Rows of one layer in one forward and backward pass, a list entry for each call of the layer."""
 
@@ -53,56 +56,95 @@ def update_layer(state: LayerState, batch: LayerBatch, settings: Settings, rate:
     """The layer after one more batch; its weights are still the old ones."""
     true_targets = batch.residual is not None
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
-    moments = _moments(state, batch, at_outputs, settings)  # targets relative to the outputs that were computed
+    keep_noise = settings.target_noise or true_targets
+    shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
+    with_xx = not state.xx_is_exact or shifts or settings.update == "natural"
+    moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed
     gg, scale = state.gg, None
     if not true_targets:  # line 2
-        gg = averaged(gg, moments.scaled_to(1.0).yy.diagonal(dim1=-2, dim2=-1), rate)
+        mean_square = moments.yy.diagonal(dim1=-2, dim2=-1) / _per_column(moments.n)
+        gg = averaged(gg, mean_square.to(settings.algebra_dtype), rate)
         alpha = settings.step_size
-        scale = gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha)
+        scale = gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha).to(moments.xy.dtype)
     # line 3: relative to the outputs of the mean
-    keep_noise = settings.target_noise or true_targets
     if batch.local_noise and keep_noise:
         steps = at_outputs if scale is None else [g * scale.to(g.dtype).unsqueeze(-2) for g in at_outputs]
         rows = [step + noise for step, noise in zip(steps, batch.local_noise, strict=True)]
-        moments = _moments(state, batch, rows, settings)
+        moments = _moments(state, batch, rows, settings, with_xx=with_xx)
     else:
         moments = moments if scale is None else moments.with_target_scale(scale)
-        if settings.reparam == "weight":
-            moments = relative_to_mean(moments, state.weights, state.reference, keep_noise=keep_noise)
+        if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
+            moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
     moments = moments.scaled_to(settings.effective_size)
-    xx = averaged(state.xx, moments.xx, rate)  # line 4
-    targets = None
-    if settings.update == "mean":  # line 5
-        posterior = mean_update(state.prior, state.posterior, state.reference, xx, moments, rate)
+    return _condition(state, moments, gg, settings, rate)
+
+
+def _condition(state: LayerState, moments: Moments, gg: Tensor | None, settings: Settings, rate: float) -> LayerState:
+    """Lines 4 and 5."""
+    xx, targets = state.xx, None
+    if not state.xx_is_exact:
+        xx = averaged(xx, moments.xx.to(settings.algebra_dtype), rate)
+    assert xx is not None
+    if settings.update == "natural":
+        wide = moments.to(settings.algebra_dtype)
+        targets, posterior = natural_update(state.prior, state.targets, state.reference, xx, wide, rate)
+    elif (known := _known_precision(state, xx, settings)) is not None:
+        posterior = mean_step(state.prior, state.posterior, state.reference, known, moments, rate)
     else:
-        targets, posterior = natural_update(state.prior, state.targets, state.reference, xx, moments, rate)
+        posterior = mean_update(state.prior, state.posterior, state.reference, xx, moments, rate)
     posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
-    return replace(state, posterior=posterior, xx=xx, gg=gg, targets=targets)
+    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
 
 
-def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settings: Settings) -> Moments:
+def _known_precision(state: LayerState, xx: Tensor, settings: Settings) -> MNIW | None:
+    """A distribution whose precision, factored already, serves for this step; None if xx is to be factored anew."""
+    if state.xx_is_exact:
+        known = state.posterior or replace(state.prior, precision=state.prior.precision + xx)
+        known.covariance_as(xx.dtype)  # one inverse for the whole run
+        return known
+    if settings.refresh_tolerance == 0.0 or state.posterior is None:
+        return None
+    factored = state.posterior.precision
+    moved = linalg.relative_change(factored, state.prior.precision + xx)
+    return state.posterior if moved <= settings.refresh_tolerance else None
+
+
+def _per_column(n: Tensor | float) -> Tensor | float:
+    return n[..., None] if isinstance(n, Tensor) else n
+
+
+def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settings: Settings, *, with_xx: bool) -> Moments:
     """Moments of all rows, computed in the rows' own type where that is exact enough, and in the algebra's otherwise.
 
     Digits are short where rounding outweighs the prior: in the Gram matrix of very many effective rows, and in U as long
-    as the residuals of true targets are very much larger than the noise.
+    as the residuals of true targets are very much larger than the noise. True targets may have very small residuals, so
+    that their algebra is always done in the wider type; pseudo-targets are as noisy as their step is long.
     """
     own, wide = batch.x[0].dtype, settings.algebra_dtype
-    moments = _sum(batch, targets, state.layer.has_bias, own).to(wide)
+    moments = _sum(batch, targets, state.layer.has_bias, own, with_xx=with_xx)
     if own == wide:
         return moments
-    rounded = moments.scaled_to(settings.effective_size)
-    products = [(rounded.xx, state.prior.precision)]
-    if batch.residual is not None:
-        products.append((rounded.yy, state.prior.scale))
-    for product, prior in products:
-        largest, least = product.diagonal(dim1=-2, dim2=-1).max(), prior.diagonal(dim1=-2, dim2=-1).min()
-        if float(torch.finfo(own).eps * largest) > _ROUNDING_SHARE * float(least):
-            return _sum(batch, targets, state.layer.has_bias, wide)
-    return moments
+    true_targets = batch.residual is not None
+    n = moments.n.min().item() if isinstance(moments.n, Tensor) else moments.n
+    rounding = settings.effective_size / n * torch.finfo(own).eps / _ROUNDING_SHARE
+    too_coarse = with_xx and not rounding * _largest(moments.xx) < state.prior.least_precision
+    if true_targets and not too_coarse:
+        too_coarse = not rounding * _largest(moments.yy) < state.prior.least_scale
+    if too_coarse:
+        return _sum(batch, targets, state.layer.has_bias, wide, with_xx=with_xx)
+    return moments.to(wide) if true_targets else moments
 
 
-def _sum(batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtype) -> Moments:
-    roots = [None if root is None else root.to(dtype) for root in batch.root]
-    calls = zip(batch.x, targets, roots, strict=True)
-    parts = [Moments.of_rooted(x.to(dtype), y.to(dtype), bias=bias, root=root) for x, y, root in calls]
-    return functools.reduce(operator.add, parts)
+def _largest(product: Tensor) -> float:
+    return product.diagonal(dim1=-2, dim2=-1).max().item()
+
+
+def _sum(batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtype, *, with_xx: bool) -> Moments:
+    parts = []
+    for x, y, root in zip(batch.x, targets, batch.root, strict=True):
+        if x.dtype != dtype:
+            x, y, root = x.to(dtype), y.to(dtype), None if root is None else root.to(dtype)
+        xx, xy = products(x, y, bias=bias, root=root, with_xx=with_xx)
+        n = x.shape[-2] if root is None else root.square().sum(-1)
+        parts.append(Moments(xy.new_zeros(()) if xx is None else xx, xy, gram(y), n))  # a 0 where xx is not wanted
+    return parts[0] if len(parts) == 1 else functools.reduce(operator.add, parts)

@@ -28,12 +28,8 @@ class Likelihood(ABC):
         """y checked and brought to the form the other methods take, for outputs z."""
 
     @abstractmethod
-    def log_prob(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        """log p(y | z) of each row, (..., n)."""
-
-    @abstractmethod
-    def gradient(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        """∂ log p(y | z) / ∂z, like z."""
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log p(y | z) of each row, (..., n), and its gradient with respect to z."""
 
     @abstractmethod
     def predictive(
@@ -50,21 +46,16 @@ class Gaussian(Likelihood):
     def targets(self, y: Tensor, z: Tensor) -> Tensor:
         return _real_targets(y, z)
 
-    def log_prob(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
         residual = y - z
+        constant = z.shape[-1] * math.log(2 * math.pi)
         if noise_factor is None:
-            return -0.5 * (residual.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+            return -0.5 * (residual.square().sum(-1) + constant), residual
         factor = noise_factor.to(z.dtype)
         white = linalg.half_solve(factor, residual.mT)
-        logdet = linalg.logdet(factor)[..., None]
-        return -0.5 * (white.square().sum(-2) + logdet + z.shape[-1] * math.log(2 * math.pi))
-
-    def gradient(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        residual = y - z
-        if noise_factor is None:
-            return residual
-        factor = noise_factor.to(z.dtype)
-        return linalg.transposed_half_solve(factor, linalg.half_solve(factor, residual.mT)).mT
+        half_logdet = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
+        log_prob = torch.linalg.vecdot(white, white, dim=-2).add_(constant).mul_(-0.5) - half_logdet
+        return log_prob, linalg.transposed_half_solve(factor, white).mT
 
     def predictive(
         self, z: Tensor, noise: Tensor | None, inflation: Tensor | None = None, dof: float | None = None
@@ -86,12 +77,11 @@ class Categorical(Likelihood):
             raise ValueError(f"class indices must be in 0..{z.shape[-1] - 1}, got {int(y.min())}..{int(y.max())}")
         return y
 
-    def log_prob(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        return functional.log_softmax(z, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
-
-    def gradient(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
         index = y.unsqueeze(-1)
-        return (-z.softmax(-1)).scatter_add(-1, index, torch.ones_like(index, dtype=z.dtype))
+        log_p = functional.log_softmax(z, -1)
+        gradient = log_p.exp().neg_().scatter_add_(-1, index, torch.ones_like(index, dtype=z.dtype))
+        return log_p.gather(-1, index).squeeze(-1), gradient
 
     def predictive(
         self, z: Tensor, noise: Tensor | None, inflation: Tensor | None = None, dof: float | None = None
@@ -108,11 +98,9 @@ class Bernoulli(Likelihood):
             raise ValueError("Bernoulli needs targets 0 and 1")
         return y
 
-    def log_prob(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        return -functional.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").sum(-1)
-
-    def gradient(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> Tensor:
-        return y - z.sigmoid()
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        log_prob = -functional.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").sum(-1)
+        return log_prob, y - z.sigmoid()
 
     def predictive(
         self, z: Tensor, noise: Tensor | None, inflation: Tensor | None = None, dof: float | None = None

@@ -15,6 +15,7 @@ Leading dimensions are a batch of independent distributions.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -53,6 +54,8 @@ class MNIW:
     dof: Tensor | float
     name: str = field(default="MNIW", compare=False)  # for messages about its matrices
     repairs: linalg.Repairs | None = field(default=None, compare=False, repr=False)
+    # The precision's factor and inverse, by name and type, once they were asked for; shared by `with_same_precision`.
+    _of_precision: dict[tuple[str, torch.dtype], Tensor] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def prior(
@@ -85,10 +88,34 @@ class MNIW:
     def n_outputs(self) -> int:
         return self.mean.shape[-1]
 
-    @cached_property
+    @property
     def precision_factor(self) -> Tensor:
         """C with R⁻¹ = C Cᵀ."""
-        return linalg.cholesky(self.precision, f"{self.name}: precision", self.repairs)
+        return self.precision_factor_as(self.precision.dtype)
+
+    def precision_factor_as(self, dtype: torch.dtype) -> Tensor:
+        """The factor, computed in the precision's own type and then rounded to another one."""
+        return self._kept("factor", dtype, lambda: linalg.cholesky(self.precision, f"{self.name}: precision", self.repairs))
+
+    def covariance_as(self, dtype: torch.dtype) -> Tensor:
+        """R itself, which `precision_solve` uses from then on: worth its cost where one precision serves many solves."""
+        return self._kept("inverse", dtype, lambda: linalg.inverse(self.precision_factor))
+
+    def precision_solve(self, right: Tensor) -> Tensor:
+        """R B, in B's own type."""
+        if ("inverse", self.precision.dtype) in self._of_precision:
+            return self.covariance_as(right.dtype) @ right
+        factor = self.precision_factor_as(right.dtype)
+        return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
+
+    def _kept(self, what: str, dtype: torch.dtype, compute: Callable[[], Tensor]) -> Tensor:
+        """Something of the precision, computed once in its own type and rounded once to each other type."""
+        kept, own = self._of_precision, self.precision.dtype
+        if (what, dtype) not in kept:
+            if (what, own) not in kept:
+                kept[what, own] = compute()
+            kept[what, dtype] = kept[what, own].to(dtype)
+        return kept[what, dtype]
 
     @cached_property
     def scale_factor(self) -> Tensor:
@@ -96,20 +123,38 @@ class MNIW:
         return linalg.cholesky(self.scale, f"{self.name}: noise scale", self.repairs)
 
     @cached_property
+    def mean_is_zero(self) -> bool:
+        return not bool(self.mean.any())
+
+    @cached_property
+    def least_precision(self) -> float:
+        """The smallest diagonal entry of the precision; of the scale, likewise, below."""
+        return float(self.precision.diagonal(dim1=-2, dim2=-1).min())
+
+    @cached_property
+    def least_scale(self) -> float:
+        return float(self.scale.diagonal(dim1=-2, dim2=-1).min())
+
+    @cached_property
     def _precision_diagonal(self) -> Tensor | None:
-        """The precision's diagonal, where that is all of it, as in most priors."""
+        """The precision's diagonal as a column, where that is all of it, as in most priors."""
         diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
-        return diagonal if torch.equal(torch.diag_embed(diagonal), self.precision) else None
+        return diagonal[..., None] if torch.equal(torch.diag_embed(diagonal), self.precision) else None
 
     def precision_times(self, right: Tensor) -> Tensor:
-        """R⁻¹B."""
+        """R⁻¹B, in B's own type."""
         diagonal = self._precision_diagonal
-        return self.precision @ right if diagonal is None else diagonal[..., None] * right
+        if diagonal is None:
+            return self.precision.to(right.dtype) @ right
+        return self._kept("diagonal", right.dtype, lambda: diagonal) * right
+
+    def with_precision(self, precision: Tensor) -> MNIW:
+        return MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
 
     def with_same_precision(self, mean: Tensor, scale: Tensor, dof: Tensor | float) -> MNIW:
-        """Another distribution with this precision, whose factor is not computed again."""
-        other = replace(self, mean=mean, scale=scale, dof=dof)
-        vars(other)["precision_factor"] = self.precision_factor
+        """Another distribution with this precision; they share its factor, whichever of them computes it."""
+        other = MNIW(mean, self.precision, scale, dof, self.name, self.repairs)
+        vars(other)["_of_precision"] = self._of_precision
         return other
 
     def to(self, dtype: torch.dtype) -> MNIW:
@@ -117,7 +162,7 @@ class MNIW:
         if dtype == self.mean.dtype:
             return self
         other = replace(self, mean=self.mean.to(dtype), precision=self.precision.to(dtype), scale=self.scale.to(dtype))
-        vars(other)["precision_factor"] = self.precision_factor.to(dtype)
+        other._of_precision["factor", dtype] = self.precision_factor_as(dtype)
         vars(other)["scale_factor"] = self.scale_factor.to(dtype)
         return other
 
@@ -163,7 +208,8 @@ class MNIW:
 
     def noise_mode_factor(self) -> Tensor:
         """Lower factor of `noise_mode`."""
-        return self.scale_factor / (self._dof + self.n_outputs + 1).sqrt()[..., None, None]
+        divisor = self.dof + self.n_outputs + 1
+        return self.scale_factor / (divisor.sqrt()[..., None, None] if isinstance(divisor, Tensor) else math.sqrt(divisor))
 
     def sample_noise_factor(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Roots B, (*shape, ..., D_y, D_y), of samples Σ = B Bᵀ from W⁻¹(U, u), by Bartlett's decomposition."""
@@ -183,8 +229,10 @@ class MNIW:
         return self.noise_mode_factor() if noise == "mode" else self.sample_noise_factor((), generator)
 
     def weights_from(self, normal: Tensor, noise_factor: Tensor) -> Tensor:
-        """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ."""
-        return self.mean + linalg.transposed_half_solve(self.precision_factor, normal @ noise_factor.mT)
+        """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ, in A's own type."""
+        factor = self.precision_factor_as(normal.dtype)
+        spread = linalg.transposed_half_solve(factor, normal @ noise_factor.to(normal.dtype).mT)
+        return self.mean.to(normal.dtype) + spread
 
     def sample_weights(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """W given the mode of Σ, (*shape, ..., D_x, D_y)."""

@@ -11,21 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
-def _with_bias(xx: Tensor, x_sum: Tensor, n: Tensor | float) -> Tensor:
-    """Gram matrix of (x, 1) from that of x, the column sums of x and the number (or weight) of rows."""
-    d = xx.shape[-1]
-    out = xx.new_empty((*xx.shape[:-2], d + 1, d + 1))
-    out[..., :d, :d] = xx
-    out[..., :d, d] = x_sum
-    out[..., d, :d] = x_sum
-    out[..., d, d] = n
-    return out
-
-
-def _column_sums(rows: Tensor, root: Tensor | None) -> Tensor:
-    """Products of rows (..., n, D) with the column of ones, which carries the root of the weights too."""
-    return rows.sum(-2) if root is None else (root.unsqueeze(-2) @ rows).squeeze(-2)
+from bali.gram import gram, products
 
 
 @dataclass(frozen=True)
@@ -49,14 +35,9 @@ class Moments:
     @classmethod
     def of_rooted(cls, x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Moments:
         """`of` for rows y that the root of the weights has been multiplied into already."""
-        rx = x if root is None else x * root[..., None]
-        n = x.shape[-2] if root is None else root.square().sum(-1)
-        xx, xy, yy = rx.mT @ rx, rx.mT @ y, y.mT @ y
-        if bias:
-            x_sum, y_sum = (_column_sums(rows, root) for rows in (rx, y))
-            xx = _with_bias(xx, x_sum, n)
-            xy = torch.cat([xy, y_sum.unsqueeze(-2)], dim=-2)
-        return cls(xx, xy, yy, n)
+        xx, xy = products(x, y, bias=bias, root=root)
+        assert xx is not None
+        return cls(xx, xy, gram(y), x.shape[-2] if root is None else root.square().sum(-1))
 
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.n + other.n)
@@ -68,11 +49,14 @@ class Moments:
         return Moments(self.xx * f, self.xy * f, self.yy * f, n)
 
     def to(self, dtype: torch.dtype) -> Moments:
+        if dtype == self.xy.dtype:
+            return self
         return Moments(self.xx.to(dtype), self.xy.to(dtype), self.yy.to(dtype), self.n)
 
     def with_target_scale(self, scale: Tensor) -> Moments:
         """Moments of (X, Y diag(scale)); scale is (..., D_y)."""
-        return Moments(self.xx, self.xy * scale[..., None, :], self.yy * scale[..., :, None] * scale[..., None, :], self.n)
+        row = scale.unsqueeze(-2)
+        return Moments(self.xx, self.xy * row, (self.yy * row).mul_(scale.unsqueeze(-1)), self.n)
 
     def shifted(self, weights: Tensor) -> Moments:
         """Moments of (X, Y + X W), exactly and without the rows: W is (..., D_x, D_y)."""

@@ -23,6 +23,8 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
         kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
+            if inference.settings.refresh_tolerance > 0:  # then it may be older than xx
+                kept["precision"] = state.posterior.precision
         if state.targets is not None:
             kept |= {"xy": state.targets.xy, "yy": state.targets.yy}
         tensors |= {f"{name}/{key}": value.clone() for key, value in kept.items() if value is not None}
@@ -31,6 +33,7 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
         "ema_weight": inference.rate.weight,
         "ema_squares": inference.rate.squares,
         "output_layer": inference.output_layer,
+        "input_layer": next((name for name, state in inference.states.items() if state.xx_is_exact), None),
         "prior_precision": _prior_precision(inference),
         "layers": {name: list(state.weights.shape) for name, state in inference.states.items()},
         "repairs": {"count": dict(inference.repairs.count), "largest": dict(inference.repairs.largest)},
@@ -74,13 +77,14 @@ def _load_layer(
         posterior = replace(
             prior,
             mean=own["mean"],
-            precision=prior.precision + own["xx"],
+            precision=own["precision"] if "precision" in own else prior.precision + own["xx"],
             scale=own["scale"],
             dof=prior.dof + settings.effective_size,
         )
     if "xy" in own:
         targets = Moments(own["xx"], own["xy"], own["yy"], settings.effective_size)
-    return LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets)
+    exact = name == meta["input_layer"]
+    return LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets, exact)
 
 
 def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Settings:
     noise: Noise
     update: Update
     algebra_dtype: torch.dtype
+    refresh_tolerance: float = 0.0
+    input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -43,6 +45,10 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
         for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
             _check_positive(name, getattr(self, name))
+        if not 0.0 <= self.refresh_tolerance < 1.0:
+            raise ValueError(f"refresh_tolerance must be in [0, 1), got {self.refresh_tolerance}")
+        if self.update == "natural" and (self.input_moments is not None or self.refresh_tolerance > 0):
+            raise ValueError("input_moments and refresh_tolerance need update='mean'")
 
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""
@@ -67,6 +73,19 @@ class Settings:
         )
         return replace(prior, repairs=repairs)
 
+    def exact_xx(self, layer: LinearLayer, device: torch.device) -> Tensor:
+        """XᵀX of N_eff rows like all the data, for the layer that they enter."""
+        mean = self.input_moments
+        assert mean is not None
+        d = layer.in_features
+        if mean.shape[-2:] != (d + 1, d + 1):
+            raise ValueError(
+                f"input_moments has shape {tuple(mean.shape)}, but layer '{layer.name}' has {d} inputs and needs "
+                f"({d + 1}, {d + 1}); make them with bali.input_moments(x)"
+            )
+        n = layer.n_inputs
+        return mean[..., :n, :n].to(device, self.algebra_dtype) * self.effective_size
+
     def check_layer_names(self, names: Sequence[str]) -> None:
         unknown = set(self.prior_variance) - set(names) if isinstance(self.prior_variance, Mapping) else set()
         if unknown:
@@ -80,12 +99,13 @@ class Settings:
                 return {name: take(v) for name, v in value.items()}
             return value[list(index)] if isinstance(value, Tensor) else value
 
-        return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self)})
+        shared = {"input_moments"} if self.input_moments is not None and self.input_moments.dim() == 2 else set()
+        return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self) if f.name not in shared})
 
     def summary(self) -> dict[str, Any]:
         """What has to agree for a saved posterior to be taken up again."""
         kept = ("update", "effective_size", "noise_floor", "output_noise_floor")
-        return {name: getattr(self, name) for name in kept}
+        return {name: getattr(self, name) for name in kept} | {"exact_inputs": self.input_moments is not None}
 
 
 def _check_positive(name: str, value: float | Tensor) -> None:

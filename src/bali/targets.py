@@ -12,24 +12,18 @@ import torch
 from torch import Tensor
 
 from bali.mniw import MNIW
-from bali.moments import Moments
 from bali.sampling import standard_normal
+
+_TINY = torch.finfo(torch.float32).tiny
 
 
 def gradient_scale(mean_square: Tensor, step_size: float | Tensor) -> Tensor:
-    """The diagonal of D: α / √(mean squared gradient), and 0 for outputs that received no gradient at all."""
-    # The smallest normal float32: below it, squares have lost their digits and the direction is noise.
-    moved = mean_square > torch.finfo(torch.float32).tiny
-    return torch.where(moved, step_size * mean_square.clamp_min(torch.finfo(torch.float32).tiny).rsqrt(), 0.0)
+    """The diagonal of D: α / √(mean squared gradient).
 
-
-def relative_to_mean(at_weights: Moments, weights: Tensor, mean: Tensor, *, keep_noise: bool) -> Moments:
-    """Moments of (X, Y − XM) from those of (X, Y − XW).
-
-    With `keep_noise` targets lie at Y, and Y − XM = (Y − XW) + X(W − M) has the sampling noise E = X(W − M) in it.
-    Without, the step that was found at W is taken from the mean: Y − XM is what Y − XW was.
+    Squares below the smallest normal float32 have lost their digits: outputs whose gradient is that small move by less
+    than α, and those that received none at all do not move.
     """
-    return at_weights.shifted(weights - mean) if keep_noise else at_weights
+    return mean_square.clamp_min(_TINY).rsqrt_().mul_(step_size)
 
 
 def local_output_noise(posterior: MNIW, x: Tensor, z: Tensor, noise: str, generator: torch.Generator | None) -> Tensor:

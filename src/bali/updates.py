@@ -1,18 +1,33 @@
-"""The posterior after one more mini-batch, in the two forms of the paper.
+"""The posterior after one more mini-batch: the two forms of the paper, and one for a precision known from elsewhere.
 
-Both take the moments of a batch of (X, ΔY), scaled to N_eff rows, where ΔY = Y − X·reference are the targets
-relative to the previous mean, and the debiased rate ρ of the moving average. They give the same distribution.
+All take the moments of a batch of (X, ΔY), scaled to N_eff rows, where ΔY = Y − X·reference are the targets
+relative to the previous mean, and the debiased rate ρ of the moving average. Solves run in the type of the moments.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from torch import Tensor
 
 from bali import linalg
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged
+
+
+class _Push(NamedTuple):
+    """What a batch asks of M and U, at the previous mean."""
+
+    drive: Tensor  # B = XᵀΔY − R₀⁻¹A, where A = M_{t−1} − M₀
+    residual: Tensor  # (1−ρ) U_{t−1} + ρ (U₀ + AᵀR₀⁻¹A + ΔYᵀΔY)
+
+
+def _push(prior: MNIW, previous: MNIW | None, reference: Tensor, batch: Moments, rate: float) -> _Push:
+    departure = reference if prior.mean_is_zero else reference - prior.mean
+    departure = departure.to(batch.xy.dtype)
+    pull = prior.precision_times(departure)
+    fresh = prior.scale + (departure.mT @ pull).add_(batch.yy)
+    return _Push(batch.xy - pull, fresh if previous is None else previous.scale.lerp(fresh, rate))
 
 
 def mean_update(
@@ -28,15 +43,25 @@ def mean_update(
     U_t is the minimum of the averaged quadratic objective, expanded about M_{t−1}: it adds and subtracts squares of
     residuals, where U₀ + YᵀY − MᵀR⁻¹M is a small difference of large numbers.
     """
-    posterior = replace(prior, precision=prior.precision + xx_average)
-    departure = reference - prior.mean
-    pull = prior.precision_times(departure)
-    drive = batch.xy - pull
-    half = linalg.half_solve(posterior.precision_factor, drive)
-    mean = reference + rate * linalg.transposed_half_solve(posterior.precision_factor, half)
-    fresh = prior.scale + linalg.symmetric(departure.mT @ pull + batch.yy)
-    kept = fresh if previous is None else previous.scale.lerp(fresh, rate)
-    return posterior.with_same_precision(mean, kept - rate**2 * (half.mT @ half), prior.dof + batch.n)
+    posterior = prior.with_precision(prior.precision + xx_average)
+    push = _push(prior, previous, reference, batch, rate)
+    factor = posterior.precision_factor_as(push.drive.dtype)
+    half = linalg.half_solve(factor, push.drive)
+    mean = reference.add(linalg.transposed_half_solve(factor, half), alpha=rate)
+    scale = push.residual.sub(half.mT @ half, alpha=rate**2)
+    return posterior.with_same_precision(mean, scale, prior.dof + batch.n)
+
+
+def mean_step(prior: MNIW, previous: MNIW | None, reference: Tensor, known: MNIW, batch: Moments, rate: float) -> MNIW:
+    """The update with the precision of `known`, which is not the average over the same batches.
+
+    Two uses: the exact statistics of the inputs, and a factor kept from an earlier step. M moves as in `mean_update`; U
+    is measured about the previous mean, which needs no subtraction and so stays positive definite with any precision.
+    It is larger than the minimum that `mean_update` finds by what one step explains.
+    """
+    push = _push(prior, previous, reference, batch, rate)
+    mean = reference.add(known.precision_solve(push.drive), alpha=rate)
+    return known.with_same_precision(mean, push.residual, prior.dof + batch.n)
 
 
 def natural_update(
