@@ -13,16 +13,18 @@ from bali import files
 
 if TYPE_CHECKING:
     from bali.estimators import BALIEstimator
+    from bali.estimators.distributional import DistributionalEstimator
 
 KIND = "estimator"
 _ARRAYS = ("input_mean_", "input_scale_", "target_mean_", "target_scale_")
 _PLAIN = (
     "n_features_in_", "layer_sizes_", "n_train_", "prior_variance_", "temperature_", "seed_", "dtype_", "n_outputs_",
     "n_members_", "_y_is_1d", "n_iter_", "best_iter_", "loss_curve_", "validation_steps_", "validation_scores_",
+    "settings_", "noise_factor_", "validation_score_",
 )  # fmt: skip
 
 
-def save(estimator: BALIEstimator, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
+def save(estimator: DistributionalEstimator, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
     """Write a fitted estimator, with `extra` (plain JSON) beside it in the header."""
     parameters = estimator.get_params()
     if isinstance(parameters["random_state"], np.random.RandomState):
@@ -35,7 +37,7 @@ def save(estimator: BALIEstimator, path: str | os.PathLike[str], extra: dict[str
         fitted["feature_names_in_"] = list(estimator.feature_names_in_)
     if hasattr(estimator, "classes_"):
         fitted["classes_"] = {"values": estimator.classes_.tolist(), "dtype": estimator.classes_.dtype.str}
-    state = estimator.inference_.state_dict()
+    state = estimator.fitted_state()
     tensors = {f"inference/{name}": tensor for name, tensor in state["tensors"].items()}
     tensors |= {name: torch.from_numpy(getattr(estimator, name)) for name in _ARRAYS if hasattr(estimator, name)}
     meta = {
@@ -48,19 +50,35 @@ def save(estimator: BALIEstimator, path: str | os.PathLike[str], extra: dict[str
     files.write(path, KIND, meta, tensors)
 
 
-def load(path: str | os.PathLike[str]) -> BALIEstimator:
+def load(path: str | os.PathLike[str]) -> DistributionalEstimator:
     """The estimator that `save` wrote."""
-    return load_with_extra(path)[0]
+    from bali import baselines, estimators
+
+    kinds: list[type[DistributionalEstimator]] = [
+        estimators.BALIRegressor, estimators.BALIClassifier, baselines.BaselineRegressor, baselines.BaselineClassifier,
+    ]  # fmt: skip
+    return _load(path, kinds)[0]
 
 
 def load_with_extra(path: str | os.PathLike[str]) -> tuple[BALIEstimator, dict[str, Any]]:
+    """A BALI estimator and what was written beside it."""
     from bali import estimators
 
+    estimator, extra = _load(path, [estimators.BALIRegressor, estimators.BALIClassifier])
+    assert isinstance(estimator, estimators.BALIEstimator)
+    return estimator, extra
+
+
+def _load(
+    path: str | os.PathLike[str], kinds: Sequence[type[DistributionalEstimator]]
+) -> tuple[DistributionalEstimator, dict[str, Any]]:
     meta, tensors = files.read(path, KIND)
-    classes = {"BALIRegressor": estimators.BALIRegressor, "BALIClassifier": estimators.BALIClassifier}
+    classes = {kind.__name__: kind for kind in kinds}
     if meta["class"] not in classes:
-        raise files.ModelFileError(f"{os.fspath(path)!r} holds an unknown kind of model, {meta['class']!r}")
-    estimator: BALIEstimator = classes[meta["class"]](**meta["parameters"])
+        raise files.ModelFileError(
+            f"{os.fspath(path)!r} holds a model of the kind {meta['class']!r}; expected one of {', '.join(classes)}"
+        )
+    estimator = classes[meta["class"]](**meta["parameters"])
     fitted = dict(meta["fitted"])
     if "classes_" in fitted:
         fitted["classes_"] = np.array(fitted["classes_"]["values"], dtype=np.dtype(fitted["classes_"]["dtype"]))
@@ -73,5 +91,5 @@ def load_with_extra(path: str | os.PathLike[str]) -> tuple[BALIEstimator, dict[s
             setattr(estimator, name, tensors[name].numpy())
     prefix = "inference/"
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    estimator.restore_inference({"meta": meta["inference"], "tensors": own})
+    estimator.restore_fitted_state({"meta": meta["inference"], "tensors": own})
     return estimator, meta["extra"]

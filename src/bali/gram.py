@@ -51,24 +51,36 @@ def with_ones(x: Tensor, root: Tensor | None) -> Tensor:
     return functional.pad(x, (0, 1), value=1.0) * root[..., None]
 
 
-def products(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None, with_xx: bool = True) -> tuple[Tensor | None, Tensor]:
-    """XᵀX (unless it is not wanted) and XᵀY of rows x (..., n, D_in), with a column of ones if `bias`.
-
-    `root` (..., n) are roots of the rows' weights, which y has been multiplied by already.
-    """
+def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
+    """XᵀX of rows x (..., n, D_in), with a column of ones if `bias`; `root` (..., n) are roots of the rows' weights."""
     d = x.shape[-1]
-    if not bias or d < _WIDE:
-        rows = with_ones(x, root) if bias else (x if root is None else x * root[..., None])
-        return (gram(rows) if with_xx else None), _cross(rows, y)
+    if bias and d < _WIDE:
+        return gram(with_ones(x, root))
     rows = x if root is None else x * root[..., None]
-    xy = _cross(rows, y)
-    bias_row = (y.sum(-2, keepdim=True) if root is None else root.unsqueeze(-2) @ y).expand(*xy.shape[:-2], 1, -1)
-    xy = torch.cat([xy, bias_row], dim=-2)
-    if not with_xx:
-        return None, xy
+    if not bias:
+        return gram(rows)
     xx = rows.new_empty((*rows.shape[:-2], d + 1, d + 1))
     _fill_gram(xx[..., :d, :d], rows, min(d // _STRIP_WIDTH, _MOST_STRIPS))
     xx[..., :d, d] = rows.sum(-2) if root is None else (root.unsqueeze(-2) @ rows).squeeze(-2)
     xx[..., d, :d] = xx[..., :d, d]
     xx[..., d, d] = x.shape[-2] if root is None else root.square().sum(-1)
-    return xx, xy
+    return xx
+
+
+def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
+    """XᵀY likewise, for rows y that have been multiplied by the roots already."""
+    if bias and x.shape[-1] < _WIDE:
+        return _cross(with_ones(x, root), y)
+    xy = _cross(x if root is None else x * root[..., None], y)
+    if not bias:
+        return xy
+    bias_row = (y.sum(-2, keepdim=True) if root is None else root.unsqueeze(-2) @ y).expand(*xy.shape[:-2], 1, -1)
+    return torch.cat([xy, bias_row], dim=-2)
+
+
+def products(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`input_gram` and `cross`, sharing what they can."""
+    if bias and x.shape[-1] < _WIDE:
+        rows = with_ones(x, root)
+        return gram(rows), _cross(rows, y)
+    return input_gram(x, bias=bias, root=root), cross(x, y, bias=bias, root=root)

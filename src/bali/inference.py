@@ -76,9 +76,10 @@ class LayerwiseInference:
     input_moments
         What `bali.input_moments` gives for all the data: the first layer's XᵀX is then exact instead of an average over
         mini-batches, and is factored once for the whole run. Needs update="mean".
-    refresh_tolerance
-        A layer's precision is factored anew when it has moved by more than this, relative to the one that was factored
-        last (Frobenius norms). 0: at every step.
+    statistics_every
+        After the first ten steps, XᵀX and U of a layer move only every so many steps, and only then is anything factored
+        anew; M moves at every step. Layers whose targets carry the sampling noise (`target_noise`, and the output layer
+        of a regression) are brought up to date always. Needs update="mean".
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class LayerwiseInference:
         update: Update = "mean",
         algebra_dtype: torch.dtype = torch.float64,
         input_moments: Tensor | None = None,
-        refresh_tolerance: float = 0.0,
+        statistics_every: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         settings = Settings(
@@ -115,7 +116,7 @@ class LayerwiseInference:
             noise=noise,
             update=update,
             algebra_dtype=algebra_dtype,
-            refresh_tolerance=refresh_tolerance,
+            statistics_every=statistics_every,
             input_moments=input_moments,
         )
         if generator is None:
@@ -187,6 +188,7 @@ class LayerwiseInference:
 
         rate = DebiasedRate(self.rate.weight, self.rate.squares)
         rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
+        refresh = self.settings.refreshes_at(self.steps + 1)
         updated = {}
         for name, state in states.items():
             layer = state.layer
@@ -197,7 +199,7 @@ class LayerwiseInference:
                 local_noise=[layer.rows(self._times_root(noise, root)) for noise in local_noise[name]],
                 root=[None if root is None else _weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
             )
-            updated[name] = update_layer(state, batch, self.settings, rho)  # lines 2 to 5
+            updated[name] = update_layer(state, batch, self.settings, rho, refresh=refresh)  # lines 2 to 5
         for state in updated.values():
             state.weights = self._draw_weights(state)  # line 6
         self.states, self.rate, self.steps, self.output_layer = updated, rate, self.steps + 1, output_layer

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bali import linalg
-from bali.gram import gram, products
+from bali.gram import cross, gram
 from bali.layers import LinearLayer
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged
 from bali.settings import Settings
 from bali.targets import gradient_scale
-from bali.updates import mean_step, mean_update, natural_update
+from bali.updates import exact_input_update, mean_only_update, mean_update, natural_update
 
 # Rounding of a Gram matrix in a narrower type may amount to this share of the prior precision, not more.
 _ROUNDING_SHARE = 0.01
@@ -52,61 +51,87 @@ class LayerBatch:
     root: list[Tensor | None]  # square roots of the rows' weights
 
 
-def update_layer(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
-    """The layer after one more batch; its weights are still the old ones."""
+def update_layer(
+    state: LayerState, batch: LayerBatch, settings: Settings, rate: float, *, refresh: bool = True
+) -> LayerState:
+    """The layer after one more batch; its weights are still the old ones. Without `refresh` only M and D move."""
     true_targets = batch.residual is not None
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
     keep_noise = settings.target_noise or true_targets
     shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
-    with_xx = not state.xx_is_exact or shifts or settings.update == "natural"
+    if state.posterior is not None and not refresh and not shifts:
+        return _move_mean(state, batch, settings, rate)
+    with_xx = not state.xx_is_exact or shifts
     moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed
     gg, scale = state.gg, None
     if not true_targets:  # line 2
         mean_square = moments.yy.diagonal(dim1=-2, dim2=-1) / _per_column(moments.n)
         gg = averaged(gg, mean_square.to(settings.algebra_dtype), rate)
-        alpha = settings.step_size
-        scale = gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha).to(moments.xy.dtype)
+        scale = _scale(gg, settings).to(moments.xy.dtype)
     # line 3: relative to the outputs of the mean
     if batch.local_noise and keep_noise:
-        steps = at_outputs if scale is None else [g * scale.to(g.dtype).unsqueeze(-2) for g in at_outputs]
-        rows = [step + noise for step, noise in zip(steps, batch.local_noise, strict=True)]
-        moments = _moments(state, batch, rows, settings, with_xx=with_xx)
+        moments = _moments(state, batch, _with_noise(batch, at_outputs, scale), settings, with_xx=with_xx)
     else:
         moments = moments if scale is None else moments.with_target_scale(scale)
         if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
             moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
-    moments = moments.scaled_to(settings.effective_size)
-    return _condition(state, moments, gg, settings, rate)
+    return _condition(state, moments.scaled_to(settings.effective_size), gg, settings, rate)
+
+
+def _scale(gg: Tensor, settings: Settings) -> Tensor:
+    alpha = settings.step_size
+    return gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha)
+
+
+def _with_noise(batch: LayerBatch, at_outputs: list[Tensor], scale: Tensor | None) -> list[Tensor]:
+    """Rows of targets relative to the outputs XM of the mean, where outputs were XM + E."""
+    steps = at_outputs if scale is None else [g * scale.to(g.dtype).unsqueeze(-2) for g in at_outputs]
+    return [step + noise for step, noise in zip(steps, batch.local_noise, strict=True)]
 
 
 def _condition(state: LayerState, moments: Moments, gg: Tensor | None, settings: Settings, rate: float) -> LayerState:
     """Lines 4 and 5."""
-    xx, targets = state.xx, None
+    prior, xx, targets = state.prior, state.xx, None
     if not state.xx_is_exact:
         xx = averaged(xx, moments.xx.to(settings.algebra_dtype), rate)
     assert xx is not None
     if settings.update == "natural":
         wide = moments.to(settings.algebra_dtype)
-        targets, posterior = natural_update(state.prior, state.targets, state.reference, xx, wide, rate)
-    elif (known := _known_precision(state, xx, settings)) is not None:
-        posterior = mean_step(state.prior, state.posterior, state.reference, known, moments, rate)
-    else:
-        posterior = mean_update(state.prior, state.posterior, state.reference, xx, moments, rate)
-    posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
-    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
-
-
-def _known_precision(state: LayerState, xx: Tensor, settings: Settings) -> MNIW | None:
-    """A distribution whose precision, factored already, serves for this step; None if xx is to be factored anew."""
-    if state.xx_is_exact:
-        known = state.posterior or replace(state.prior, precision=state.prior.precision + xx)
+        targets, posterior = natural_update(prior, state.targets, state.reference, xx, wide, rate)
+    elif state.xx_is_exact:
+        known = state.posterior or prior.with_precision(prior.precision + xx)
         known.covariance_as(xx.dtype)  # one inverse for the whole run
-        return known
-    if settings.refresh_tolerance == 0.0 or state.posterior is None:
-        return None
-    factored = state.posterior.precision
-    moved = linalg.relative_change(factored, state.prior.precision + xx)
-    return state.posterior if moved <= settings.refresh_tolerance else None
+        posterior = exact_input_update(prior, state.posterior, state.reference, known, moments, rate)
+    else:
+        posterior = mean_update(prior, state.posterior, state.reference, xx, moments, rate)
+    posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
+    return LayerState(state.layer, prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
+
+
+def _move_mean(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
+    """Lines 2, 3 and 5 for M alone."""
+    assert state.posterior is not None
+    n = sum(_rows(x, root) for x, root in zip(batch.x, batch.root, strict=True))
+    squares = sum(torch.linalg.vecdot(g, g, dim=-2) for g in batch.gradient)
+    gg = averaged(state.gg, (squares / _per_column(n)).to(settings.algebra_dtype), rate)
+    scale = _scale(gg, settings).to(batch.x[0].dtype)
+    factor = settings.effective_size / n
+    if batch.local_noise and settings.target_noise:
+        rows, column_factor = _with_noise(batch, batch.gradient, scale), None
+    else:
+        rows, column_factor = batch.gradient, scale
+    has_bias = state.layer.has_bias
+    parts = [cross(x, y, bias=has_bias, root=root) for x, y, root in zip(batch.x, rows, batch.root, strict=True)]
+    xy = functools.reduce(operator.add, parts) * (factor[..., None, None] if isinstance(factor, Tensor) else factor)
+    if column_factor is not None:
+        xy = xy * column_factor.unsqueeze(-2)
+    posterior = mean_only_update(state.prior, state.posterior, xy, rate)
+    return LayerState(state.layer, state.prior, state.weights, posterior, state.xx, gg, state.targets, state.xx_is_exact)
+
+
+def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:
+    """The number of rows, or the sum of their weights."""
+    return x.shape[-2] if root is None else root.square().sum(-1)
 
 
 def _per_column(n: Tensor | float) -> Tensor | float:
@@ -144,7 +169,8 @@ def _sum(batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtyp
     for x, y, root in zip(batch.x, targets, batch.root, strict=True):
         if x.dtype != dtype:
             x, y, root = x.to(dtype), y.to(dtype), None if root is None else root.to(dtype)
-        xx, xy = products(x, y, bias=bias, root=root, with_xx=with_xx)
-        n = x.shape[-2] if root is None else root.square().sum(-1)
-        parts.append(Moments(xy.new_zeros(()) if xx is None else xx, xy, gram(y), n))  # a 0 where xx is not wanted
+        if with_xx:
+            parts.append(Moments.of_rooted(x, y, bias=bias, root=root))
+        else:  # a 0 stands for what is not wanted
+            parts.append(Moments(y.new_zeros(()), cross(x, y, bias=bias, root=root), gram(y), _rows(x, root)))
     return parts[0] if len(parts) == 1 else functools.reduce(operator.add, parts)

@@ -108,11 +108,6 @@ def logdet(factor: Tensor) -> Tensor:
     return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def relative_change(old: Tensor, new: Tensor) -> float:
-    """‖new − old‖ / ‖old‖ (Frobenius); the largest in a batch."""
-    return float(((new - old).flatten(-2).norm(dim=-1) / old.flatten(-2).norm(dim=-1)).max())
-
-
 def symmetric(matrix: Tensor) -> Tensor:
     """The symmetric part, which rounding may have left."""
     return 0.5 * (matrix + matrix.mT)

@@ -157,6 +157,12 @@ class MNIW:
         vars(other)["_of_precision"] = self._of_precision
         return other
 
+    def with_mean(self, mean: Tensor) -> MNIW:
+        """Another mean, and no factor computed again."""
+        other = self.with_same_precision(mean, self.scale, self.dof)
+        vars(other)["scale_factor"] = self.scale_factor
+        return other
+
     def to(self, dtype: torch.dtype) -> MNIW:
         """The same distribution in another type; factors are converted, not computed again."""
         if dtype == self.mean.dtype:

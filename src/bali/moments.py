@@ -36,7 +36,6 @@ class Moments:
     def of_rooted(cls, x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Moments:
         """`of` for rows y that the root of the weights has been multiplied into already."""
         xx, xy = products(x, y, bias=bias, root=root)
-        assert xx is not None
         return cls(xx, xy, gram(y), x.shape[-2] if root is None else root.square().sum(-1))
 
     def __add__(self, other: Moments) -> Moments:

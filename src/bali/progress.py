@@ -31,3 +31,23 @@ def training_bar(console: Console) -> Iterator[Callable[[Step], None]]:
             bar.update(task, total=step.max_steps, completed=step.step, likelihood=likelihood, validation=validation)
 
         yield on_step
+
+
+@contextmanager
+def steps_bar(console: Console) -> Iterator[Callable[[int, int, float | None], None]]:
+    """A function that is told steps done, steps at most and the best validation score, and draws them."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TextColumn("at most"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("validation {task.fields[validation]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=None, validation="–")
+
+        def on_progress(done: int, total: int, score: float | None) -> None:
+            bar.update(task, total=total, completed=done, validation="–" if score is None else f"{score:.3f}")
+
+        yield on_progress

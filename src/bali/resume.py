@@ -23,8 +23,6 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
         kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
-            if inference.settings.refresh_tolerance > 0:  # then it may be older than xx
-                kept["precision"] = state.posterior.precision
         if state.targets is not None:
             kept |= {"xy": state.targets.xy, "yy": state.targets.yy}
         tensors |= {f"{name}/{key}": value.clone() for key, value in kept.items() if value is not None}
@@ -77,7 +75,7 @@ def _load_layer(
         posterior = replace(
             prior,
             mean=own["mean"],
-            precision=own["precision"] if "precision" in own else prior.precision + own["xx"],
+            precision=prior.precision + own["xx"],
             scale=own["scale"],
             dof=prior.dof + settings.effective_size,
         )

@@ -36,7 +36,7 @@ class Settings:
     noise: Noise
     update: Update
     algebra_dtype: torch.dtype
-    refresh_tolerance: float = 0.0
+    statistics_every: int = 1
     input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
 
     def __post_init__(self) -> None:
@@ -45,10 +45,14 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
         for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
             _check_positive(name, getattr(self, name))
-        if not 0.0 <= self.refresh_tolerance < 1.0:
-            raise ValueError(f"refresh_tolerance must be in [0, 1), got {self.refresh_tolerance}")
-        if self.update == "natural" and (self.input_moments is not None or self.refresh_tolerance > 0):
-            raise ValueError("input_moments and refresh_tolerance need update='mean'")
+        if self.statistics_every < 1:
+            raise ValueError(f"statistics_every must be at least 1, got {self.statistics_every}")
+        if self.update == "natural" and (self.input_moments is not None or self.statistics_every > 1):
+            raise ValueError("input_moments and statistics_every need update='mean'")
+
+    def refreshes_at(self, step: int) -> bool:
+        """Whether a step, counted from 1, brings XᵀX and U up to date; the first ones, which change most, all do."""
+        return step <= 10 or step % self.statistics_every == 0
 
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""

@@ -1,4 +1,4 @@
-"""The posterior after one more mini-batch: the two forms of the paper, and one for a precision known from elsewhere.
+"""The posterior after one more mini-batch: the two forms of the paper, and two that save work.
 
 All take the moments of a batch of (X, ΔY), scaled to N_eff rows, where ΔY = Y − X·reference are the targets
 relative to the previous mean, and the debiased rate ρ of the moving average. Solves run in the type of the moments.
@@ -52,16 +52,24 @@ def mean_update(
     return posterior.with_same_precision(mean, scale, prior.dof + batch.n)
 
 
-def mean_step(prior: MNIW, previous: MNIW | None, reference: Tensor, known: MNIW, batch: Moments, rate: float) -> MNIW:
-    """The update with the precision of `known`, which is not the average over the same batches.
+def exact_input_update(
+    prior: MNIW, previous: MNIW | None, reference: Tensor, known: MNIW, batch: Moments, rate: float
+) -> MNIW:
+    """The update with the precision of `known`: that of all the data, not the average over the same batches.
 
-    Two uses: the exact statistics of the inputs, and a factor kept from an earlier step. M moves as in `mean_update`; U
-    is measured about the previous mean, which needs no subtraction and so stays positive definite with any precision.
-    It is larger than the minimum that `mean_update` finds by what one step explains.
+    M moves as in `mean_update`. U is measured about the previous mean: that needs no subtraction, so it is positive
+    definite with any precision, and it is larger than the minimum that `mean_update` finds by what one step explains.
     """
     push = _push(prior, previous, reference, batch, rate)
     mean = reference.add(known.precision_solve(push.drive), alpha=rate)
     return known.with_same_precision(mean, push.residual, prior.dof + batch.n)
+
+
+def mean_only_update(prior: MNIW, previous: MNIW, xy: Tensor, rate: float) -> MNIW:
+    """M as in `mean_update`, from XᵀΔY of N_eff rows alone; R and U stay those of the last step."""
+    departure = previous.mean if prior.mean_is_zero else previous.mean - prior.mean
+    drive = xy - prior.precision_times(departure.to(xy.dtype))
+    return previous.with_mean(previous.mean.add(previous.precision_solve(drive), alpha=rate))
 
 
 def natural_update(
