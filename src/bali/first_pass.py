@@ -33,7 +33,7 @@ def first_states(
         prior = settings.prior(state.layer, is_output=True, device=x.device, repairs=repairs)
         found[output_layer] = replace(state, prior=prior)
     if settings.input_moments is not None:
-        name = _input_layer(x, calls)
+        name = input_layer(x, calls, "input_moments need")
         found[name] = replace(found[name], xx=settings.exact_xx(found[name].layer, x.device), xx_is_exact=True)
     return found, output_layer
 
@@ -46,13 +46,13 @@ def _output_layer(output: Tensor, calls: Mapping[str, list[Call]]) -> str:
     raise ValueError("with a Gaussian likelihood the module must end in a linear layer that is trained")
 
 
-def _input_layer(x: Tensor, calls: Mapping[str, list[Call]]) -> str:
+def input_layer(x: Tensor, calls: Mapping[str, list[Call]], needed_by: str) -> str:
     """The layer that the data enter as they are."""
     for name, layer_calls in calls.items():
         first = layer_calls[0].x
         if len(layer_calls) == 1 and first.data_ptr() == x.data_ptr() and first.shape == x.shape:
             return name
-    raise ValueError("input_moments need a linear layer that is called once, with the module's input as it is")
+    raise ValueError(f"{needed_by} a linear layer that is called once, with the module's input as it is")
 
 
 def input_moments(x: Tensor | Iterable[Tensor]) -> Tensor:

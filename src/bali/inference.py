@@ -76,10 +76,10 @@ class LayerwiseInference:
     input_moments
         What `bali.input_moments` gives for all the data: the first layer's XᵀX is then exact instead of an average over
         mini-batches, and is factored once for the whole run. Needs update="mean".
-    statistics_every
-        After the first ten steps, XᵀX and U of a layer move only every so many steps, and only then is anything factored
-        anew; M moves at every step. Layers whose targets carry the sampling noise (`target_noise`, and the output layer
-        of a regression) are brought up to date always. Needs update="mean".
+    noise_every
+        After the first ten steps, U of a layer is brought up to date, and factored anew, only every so many steps: it
+        moves slowly, and costs a product of all gradients. Layers whose targets carry the sampling noise
+        (`target_noise`, and the output layer of a regression) do so at every step. Needs update="mean".
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class LayerwiseInference:
         update: Update = "mean",
         algebra_dtype: torch.dtype = torch.float64,
         input_moments: Tensor | None = None,
-        statistics_every: int = 1,
+        noise_every: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         settings = Settings(
@@ -116,7 +116,7 @@ class LayerwiseInference:
             noise=noise,
             update=update,
             algebra_dtype=algebra_dtype,
-            statistics_every=statistics_every,
+            noise_every=noise_every,
             input_moments=input_moments,
         )
         if generator is None:
@@ -188,7 +188,7 @@ class LayerwiseInference:
 
         rate = DebiasedRate(self.rate.weight, self.rate.squares)
         rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
-        refresh = self.settings.refreshes_at(self.steps + 1)
+        moves_noise = self.settings.moves_noise_at(self.steps + 1)
         updated = {}
         for name, state in states.items():
             layer = state.layer
@@ -199,7 +199,7 @@ class LayerwiseInference:
                 local_noise=[layer.rows(self._times_root(noise, root)) for noise in local_noise[name]],
                 root=[None if root is None else _weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
             )
-            updated[name] = update_layer(state, batch, self.settings, rho, refresh=refresh)  # lines 2 to 5
+            updated[name] = update_layer(state, batch, self.settings, rho, moves_noise=moves_noise)  # lines 2 to 5
         for state in updated.values():
             state.weights = self._draw_weights(state)  # line 6
         self.states, self.rate, self.steps, self.output_layer = updated, rate, self.steps + 1, output_layer
@@ -273,9 +273,10 @@ class LayerwiseInference:
         """Predictions for consecutive chunks of rows: memory does not grow with the number of rows.
 
         method
-            "weight": `n_samples` weight samples (of each member, if stacked), the same for all chunks; "local":
-            independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer of a
-            regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
+            "weight": `n_samples` weight samples (of each member, if stacked), the same for all chunks; "rowwise": the
+            same distribution of every row at less cost, where rows no longer share one sample of the first layer;
+            "local": independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer
+            of a regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
         generator
             Defaults to one with the seed of this inference's own: calls with the same arguments agree, and training is
             not affected by them.

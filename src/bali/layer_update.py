@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bali.gram import cross, gram
+from bali.gram import cross, gram, input_gram
 from bali.layers import LinearLayer
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged
 from bali.settings import Settings
 from bali.targets import gradient_scale
-from bali.updates import exact_input_update, mean_only_update, mean_update, natural_update
+from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
 
 # Rounding of a Gram matrix in a narrower type may amount to this share of the prior precision, not more.
 _ROUNDING_SHARE = 0.01
@@ -52,15 +52,15 @@ class LayerBatch:
 
 
 def update_layer(
-    state: LayerState, batch: LayerBatch, settings: Settings, rate: float, *, refresh: bool = True
+    state: LayerState, batch: LayerBatch, settings: Settings, rate: float, *, moves_noise: bool = True
 ) -> LayerState:
-    """The layer after one more batch; its weights are still the old ones. Without `refresh` only M and D move."""
+    """The layer after one more batch; its weights are still the old ones. U may be left as it is."""
     true_targets = batch.residual is not None
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
     keep_noise = settings.target_noise or true_targets
     shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
-    if state.posterior is not None and not refresh and not shifts:
-        return _move_mean(state, batch, settings, rate)
+    if state.posterior is not None and not moves_noise and not shifts:
+        return _leave_noise(state, batch, settings, rate)
     with_xx = not state.xx_is_exact or shifts
     moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed
     gg, scale = state.gg, None
@@ -108,25 +108,29 @@ def _condition(state: LayerState, moments: Moments, gg: Tensor | None, settings:
     return LayerState(state.layer, prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
 
 
-def _move_mean(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
-    """Lines 2, 3 and 5 for M alone."""
+def _leave_noise(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
+    """Lines 2 to 5 for all but U, and so without the product of the gradients with each other."""
     assert state.posterior is not None
-    n = sum(_rows(x, root) for x, root in zip(batch.x, batch.root, strict=True))
-    squares = sum(torch.linalg.vecdot(g, g, dim=-2) for g in batch.gradient)
-    gg = averaged(state.gg, (squares / _per_column(n)).to(settings.algebra_dtype), rate)
+    calls = list(zip(batch.x, batch.gradient, batch.root, strict=True))
+    bias, wide = state.layer.has_bias, settings.algebra_dtype
+    n = functools.reduce(operator.add, [_rows(x, root) for x, _, root in calls])
+    squares = functools.reduce(operator.add, [torch.linalg.vecdot(g, g, dim=-2) for _, g, _ in calls])
+    gg = averaged(state.gg, (squares / _per_column(n)).to(wide), rate)
     scale = _scale(gg, settings).to(batch.x[0].dtype)
     factor = settings.effective_size / n
+    factor = factor[..., None, None] if isinstance(factor, Tensor) else factor
     if batch.local_noise and settings.target_noise:
-        rows, column_factor = _with_noise(batch, batch.gradient, scale), None
-    else:
-        rows, column_factor = batch.gradient, scale
-    has_bias = state.layer.has_bias
-    parts = [cross(x, y, bias=has_bias, root=root) for x, y, root in zip(batch.x, rows, batch.root, strict=True)]
-    xy = functools.reduce(operator.add, parts) * (factor[..., None, None] if isinstance(factor, Tensor) else factor)
-    if column_factor is not None:
-        xy = xy * column_factor.unsqueeze(-2)
-    posterior = mean_only_update(state.prior, state.posterior, xy, rate)
-    return LayerState(state.layer, state.prior, state.weights, posterior, state.xx, gg, state.targets, state.xx_is_exact)
+        targets = _with_noise(batch, batch.gradient, scale)
+        calls = [(x, y, root) for (x, _, root), y in zip(calls, targets, strict=True)]
+        scale = torch.ones_like(scale)
+    xy = functools.reduce(operator.add, [cross(x, y, bias=bias, root=root) for x, y, root in calls])
+    xx, precision = state.xx, None
+    if not state.xx_is_exact:
+        new = functools.reduce(operator.add, [input_gram(x, bias=bias, root=root) for x, _, root in calls])
+        xx = averaged(xx, (new * factor).to(wide), rate)
+        precision = state.prior.precision + xx
+    posterior = noiseless_update(state.prior, state.posterior, precision, xy * scale.unsqueeze(-2) * factor, rate)
+    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, state.targets, state.xx_is_exact)
 
 
 def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:

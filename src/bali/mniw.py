@@ -149,7 +149,10 @@ class MNIW:
         return self._kept("diagonal", right.dtype, lambda: diagonal) * right
 
     def with_precision(self, precision: Tensor) -> MNIW:
-        return MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
+        other = MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
+        if "scale_factor" in vars(self):
+            vars(other)["scale_factor"] = self.scale_factor
+        return other
 
     def with_same_precision(self, mean: Tensor, scale: Tensor, dof: Tensor | float) -> MNIW:
         """Another distribution with this precision; they share its factor, whichever of them computes it."""

@@ -1,22 +1,35 @@
-"""From layer posteriors to a predictive distribution: three ways to integrate over the weights."""
+"""From layer posteriors to a predictive distribution: four ways to integrate over the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from bali.first_pass import input_layer
 from bali.likelihoods import Likelihood
 from bali.mniw import MNIW
 from bali.network import Network
 from bali.predictive import Predictive
+from bali.rowwise import RowNoise
 from bali.sampling import standard_normal
 from bali.targets import local_output_noise
 
-Method = Literal["weight", "local", "closed-form"]
+Method = Literal["weight", "rowwise", "local", "closed-form"]
+
+#: Draws of at most so many numbers are kept for all chunks; larger ones are drawn again for each.
+_MOST_KEPT = 2**25
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Weights of the layers that are sampled, and a root of the observation noise in a regression."""
+
+    weights: dict[str, Tensor]
+    observation_root: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -30,38 +43,87 @@ class PosteriorSampler:
     def chunks(
         self, x: Tensor, n_samples: int, method: Method, chunk_rows: int, generator: torch.Generator
     ) -> Iterator[Predictive]:
-        if method not in ("weight", "local", "closed-form"):
-            raise ValueError(f"method must be weight, local or closed-form; got {method!r}")
+        if method not in get_args(Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
         if method == "closed-form" and self.output_layer is None:
-            raise ValueError("method 'closed-form' needs a regression; use 'weight' or 'local' with class likelihoods")
+            raise ValueError("method 'closed-form' needs a regression; use another one with class likelihoods")
         if n_samples < 1 or chunk_rows < 1:
             raise ValueError(f"n_samples and chunk_rows must be at least 1, got {n_samples} and {chunk_rows}")
         dim = -2 if self.network.members is not None else 0
         if x.shape[dim] == 0:
             raise ValueError("x has no rows")
+        sampled = self._sampled_layers(x.narrow(dim, 0, 1), method)
         start = generator.get_state()
+        kept: list[Draw] | None = None
+        if n_samples * sum(self.posteriors[name].mean.numel() for name in sampled) <= _MOST_KEPT:
+            kept = list(self._draws(n_samples, sampled, method, generator))
         for start_row in range(0, x.shape[dim], chunk_rows):
-            generator.set_state(start)  # every chunk sees the same weight samples
             chunk = x.narrow(dim, start_row, min(chunk_rows, x.shape[dim] - start_row))
-            yield self._predict(chunk, n_samples, method, generator)
-            if method == "local":
+            if kept is None:
+                generator.set_state(start)  # every chunk sees the same weight samples
+            draws = self._draws(n_samples, sampled, method, generator) if kept is None else kept
+            yield self._predict(chunk, draws, n_samples, method, generator)
+            if kept is None and method in ("local", "rowwise"):
                 start = generator.get_state()  # noise is per row: go on instead
 
-    def _predict(self, x: Tensor, n_samples: int, method: Method, generator: torch.Generator) -> Predictive:
+    def _sampled_layers(self, x: Tensor, method: Method) -> list[str]:
+        """The layers whose weights are drawn; the others are at their means."""
+        if method == "weight":
+            return list(self.posteriors)
+        if method == "closed-form":
+            return [name for name in self.posteriors if name != self.output_layer]
+        return [] if method == "local" else [name for name in self.posteriors if name != self._input_layer(x)]
+
+    def _input_layer(self, x: Tensor) -> str:
+        with self.network.evaluating():
+            return input_layer(x, self.network.forward(x)[1], "method 'rowwise' needs")
+
+    def _draws(self, n_samples: int, sampled: list[str], method: Method, generator: torch.Generator) -> Iterator[Draw]:
+        for _ in range(n_samples):
+            weights, observation = {}, None
+            for name, posterior in self.posteriors.items():
+                is_output = name == self.output_layer
+                if name not in sampled and not is_output:
+                    continue
+                if self.noise == "sample" and method == "closed-form" and is_output:
+                    # Integrated out: the Student-t's shape matrix is U / (u − D_y + 1).
+                    root = posterior.scale_factor / (posterior.dof - posterior.n_outputs + 1) ** 0.5
+                else:
+                    root = posterior.noise_root(self.noise, generator)
+                if is_output:
+                    observation = root
+                if name in sampled:
+                    like = self.network.layers[name].module.weight
+                    normal = standard_normal(posterior.mean.shape, like, generator)
+                    weights[name] = posterior.weights_from(normal, root)
+            yield Draw(weights, observation)
+
+    def _predict(
+        self, x: Tensor, draws: Iterable[Draw], n_samples: int, method: Method, generator: torch.Generator
+    ) -> Predictive:
         outputs, noises, inflations = [], [], []
         with self.network.evaluating():
             perturb = self._perturbation(generator) if method == "local" else None
             if method != "weight":
                 self.network.assign({name: p.mean for name, p in self.posteriors.items()})
-            for _ in range(n_samples):
-                roots = self._draw(method, generator)
-                output, calls = self.network.forward(x, perturb)
+            row_noise = None
+            if method == "rowwise":
+                name = self._input_layer(x)
+                row_noise = RowNoise(self.network.layers[name], self.posteriors[name], x, n_samples, self.noise, generator)
+            for number, draw in enumerate(draws):
+                self.network.assign(draw.weights)
+                if row_noise is None:
+                    output, calls = self.network.forward(x, perturb)
+                else:
+                    with row_noise.of_sample(number):
+                        output, calls = self.network.forward(x)
                 if self.output_layer is None:
                     outputs.append(output)
                     continue
                 call = calls[self.output_layer][0]
                 outputs.append(call.z)
-                noises.append(roots @ roots.mT)
+                assert draw.observation_root is not None
+                noises.append(draw.observation_root @ draw.observation_root.mT)
                 if method == "closed-form":
                     posterior = self.posteriors[self.output_layer].to(call.z.dtype)
                     inflations.append((1.0 + posterior.row_variance(call.x)).expand(call.z.shape[:-1]))
@@ -80,23 +142,6 @@ class PosteriorSampler:
         if self.network.members is not None:
             return z.flatten(0, 1)
         return z.reshape(len(outputs), -1, z.shape[-1])
-
-    def _draw(self, method: Method, generator: torch.Generator) -> Tensor:
-        """Put new weights in the module where the method wants them; return a root of the observation noise."""
-        observation = torch.empty(0)
-        for name, posterior in self.posteriors.items():
-            is_output = name == self.output_layer
-            if self.noise == "sample" and method == "closed-form" and is_output:
-                # Integrated out: the Student-t's shape matrix is U / (u − D_y + 1).
-                root = posterior.scale_factor / (posterior.dof - posterior.n_outputs + 1) ** 0.5
-            else:
-                root = posterior.noise_root(self.noise, generator)
-            if is_output:
-                observation = root
-            if method == "weight" or (method == "closed-form" and not is_output):
-                normal = standard_normal(posterior.mean.shape, posterior.mean, generator)
-                self.network.layers[name].assign(posterior.weights_from(normal, root))
-        return observation
 
     def _perturbation(self, generator: torch.Generator) -> Callable[[str, Tensor, Tensor], Tensor]:
         def perturb(name: str, x: Tensor, z: Tensor) -> Tensor:

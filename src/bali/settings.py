@@ -36,7 +36,7 @@ class Settings:
     noise: Noise
     update: Update
     algebra_dtype: torch.dtype
-    statistics_every: int = 1
+    noise_every: int = 1
     input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
 
     def __post_init__(self) -> None:
@@ -45,14 +45,14 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
         for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
             _check_positive(name, getattr(self, name))
-        if self.statistics_every < 1:
-            raise ValueError(f"statistics_every must be at least 1, got {self.statistics_every}")
-        if self.update == "natural" and (self.input_moments is not None or self.statistics_every > 1):
-            raise ValueError("input_moments and statistics_every need update='mean'")
+        if self.noise_every < 1:
+            raise ValueError(f"noise_every must be at least 1, got {self.noise_every}")
+        if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1):
+            raise ValueError("input_moments and noise_every need update='mean'")
 
-    def refreshes_at(self, step: int) -> bool:
-        """Whether a step, counted from 1, brings XᵀX and U up to date; the first ones, which change most, all do."""
-        return step <= 10 or step % self.statistics_every == 0
+    def moves_noise_at(self, step: int) -> bool:
+        """Whether a step, counted from 1, brings U up to date; the first ones, which change most, all do."""
+        return step <= 10 or step % self.noise_every == 0
 
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""

@@ -65,11 +65,12 @@ def exact_input_update(
     return known.with_same_precision(mean, push.residual, prior.dof + batch.n)
 
 
-def mean_only_update(prior: MNIW, previous: MNIW, xy: Tensor, rate: float) -> MNIW:
-    """M as in `mean_update`, from XᵀΔY of N_eff rows alone; R and U stay those of the last step."""
+def noiseless_update(prior: MNIW, previous: MNIW, precision: Tensor | None, xy: Tensor, rate: float) -> MNIW:
+    """M and R as in `mean_update`, from XᵀΔY of N_eff rows; U stays, and so does R if no new precision is given."""
     departure = previous.mean if prior.mean_is_zero else previous.mean - prior.mean
     drive = xy - prior.precision_times(departure.to(xy.dtype))
-    return previous.with_mean(previous.mean.add(previous.precision_solve(drive), alpha=rate))
+    known = previous if precision is None else previous.with_precision(precision)
+    return known.with_mean(previous.mean.add(known.precision_solve(drive), alpha=rate))
 
 
 def natural_update(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bali.commands.performance import add_performance
+
 bench = typer.Typer(no_args_is_help=True, help="Measurements that the documents are written from.")
 
 
@@ -36,3 +38,30 @@ def rows(
 
     experiment.run(out, page)
     typer.echo(page.read_text())
+
+
+@bench.command()
+def methods(
+    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="JSON lines, one for each split; what is there already is not run again.")
+    ] = Path("results/methods.jsonl"),
+    page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/methods.md"),
+    jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+) -> None:
+    """Compare every method with its authors' figures, on the splits that they used."""
+    from bali.experiments import methods as experiment
+
+    sets = sets or list(experiment.SETS)
+    try:
+        experiment.jobs(sets, names)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs)
+    typer.echo(page.read_text())
+
+
+add_performance(bench)
