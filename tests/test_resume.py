@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 import bali
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     f"{reparam}, {update} form, {noise} of the noise": {"reparam": reparam, "update": update, "noise": noise}
     for reparam in ("weight", "local", "none")
     for update in ("mean", "natural")
     for noise in ("mode", "sample")
+}
+SETTINGS |= {
+    "exact inputs": {"input_moments": bali.input_moments(data("gaussian", 40, 3, 2)[0])},
+    "noise every 3 steps": {"noise_every": 3, "target_noise": False},
 }
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 

@@ -59,7 +59,7 @@ def update_layer(
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
     keep_noise = settings.target_noise or true_targets
     shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
-    if state.posterior is not None and not moves_noise and not shifts:
+    if state.posterior is not None and not (moves_noise or shifts or true_targets):
         return _leave_noise(state, batch, settings, rate)
     with_xx = not state.xx_is_exact or shifts
     moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed

@@ -34,7 +34,7 @@ def mnist_inference(module: nn.Module, n_data: int, seed: int = 0, **options: An
     """BALI with its settings for MNIST; `options` replace or add some."""
     settings: dict[str, Any] = {
         "step_size": 0.5,
-        "ema_rate": 0.3,
+        "ema_rate": lambda step: 0.3 * min(1.0, 100.0 / step),
         "effective_size": n_data / 10,
         "target_noise": False,
         "noise_floor": 0.01,
@@ -47,12 +47,21 @@ def mnist_inference(module: nn.Module, n_data: int, seed: int = 0, **options: An
 
 Variant = Callable[[nn.Module, Tensor, int], bali.LayerwiseInference]
 
+
+def _variant(*, exact: bool, noise_every: int) -> Variant:
+    def start(module: nn.Module, x: Tensor, seed: int) -> bali.LayerwiseInference:
+        moments = bali.input_moments(x) if exact else None
+        return mnist_inference(module, len(x), seed, input_moments=moments, noise_every=noise_every)
+
+    return start
+
+
 #: The ways to run BALI, by name: from a module, all training inputs and a seed.
 VARIANTS: dict[str, Variant] = {
-    "BALI": lambda module, x, seed: mnist_inference(module, len(x), seed),
-    "BALI, exact input statistics": lambda module, x, seed: mnist_inference(
-        module, len(x), seed, input_moments=bali.input_moments(x)
-    ),
+    "BALI": _variant(exact=False, noise_every=1),
+    "BALI, U every 5 steps": _variant(exact=False, noise_every=5),
+    "BALI, exact input statistics": _variant(exact=True, noise_every=1),
+    "BALI, exact input statistics, U every 5 steps": _variant(exact=True, noise_every=5),
 }
 
 
