@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 #: From this width on, copies of the rows cost more than separate calls for the column of ones.
 _WIDE = 128
@@ -45,10 +44,10 @@ def _cross(x: Tensor, y: Tensor) -> Tensor:
 def with_ones(x: Tensor, root: Tensor | None) -> Tensor:
     """(x, 1), each row times its root (..., n), if there is one."""
     if root is None:
-        return functional.pad(x, (0, 1), value=1.0)
-    if x.dim() < root.dim() + 1:
-        x = x.expand(*root.shape, x.shape[-1])
-    return functional.pad(x, (0, 1), value=1.0) * root[..., None]
+        return torch.cat([x, x.new_ones(1).expand(*x.shape[:-1], 1)], dim=-1)
+    column = root[..., None]
+    rows = x * column
+    return torch.cat([rows, column.expand(*rows.shape[:-1], 1)], dim=-1)
 
 
 def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:

@@ -59,6 +59,8 @@ def update_layer(
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
     keep_noise = settings.target_noise or true_targets
     shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
+    if state.posterior is not None and not state.xx_is_exact:
+        state.posterior.forget_factor()  # a new one is on its way, and they are large
     if state.posterior is not None and not (moves_noise or shifts or true_targets):
         return _leave_noise(state, batch, settings, rate)
     with_xx = not state.xx_is_exact or shifts
@@ -75,7 +77,8 @@ def update_layer(
         moments = moments if scale is None else moments.with_target_scale(scale)
         if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
             moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
-    return _condition(state, moments.scaled_to(settings.effective_size), gg, settings, rate)
+    moments = moments.scaled_to(settings.effective_size)
+    return _condition(state, moments, gg, settings, rate)
 
 
 def _scale(gg: Tensor, settings: Settings) -> Tensor:

@@ -108,6 +108,10 @@ class MNIW:
         factor = self.precision_factor_as(right.dtype)
         return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
 
+    def forget_factor(self) -> None:
+        """Frees the precision's factor, which is computed again if it is asked for."""
+        self._of_precision.clear()
+
     def _kept(self, what: str, dtype: torch.dtype, compute: Callable[[], Tensor]) -> Tensor:
         """Something of the precision, computed once in its own type and rounded once to each other type."""
         kept, own = self._of_precision, self.precision.dtype
