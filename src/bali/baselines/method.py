@@ -17,6 +17,7 @@ from torch import Tensor
 State = dict[str, Tensor]
 #: A setting of a method: one number, or one for each member.
 Setting = float | Tensor
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Task:
     n_data: int
     classification: bool
     dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
 
 class Method(ABC):
@@ -39,6 +40,10 @@ class Method(ABC):
     citation: ClassVar[str]
     #: The settings among which validation rows choose: the same number of them for every method.
     grid: ClassVar[tuple[dict[str, Any], ...]]
+    #: Whether the method is made for classes too, or for regression alone.
+    classifies: ClassVar[bool] = True
+    #: Of the budget's steps, the share that this method takes: less than 1 where a step does the work of several.
+    steps_factor: ClassVar[float] = 1.0
 
     @abstractmethod
     def start(self, task: Task, generator: torch.Generator) -> State:
@@ -54,7 +59,11 @@ class Method(ABC):
 
     @abstractmethod
     def outputs(self, task: Task, state: State, x: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
-        """Outputs of the networks at x (K, n, D_in) under draws from the posterior: (S, K, n, D_out)."""
+        """Outputs of the networks at x (K, n, D_in) under draws from the posterior: (S, K, n, D_out).
+
+        S is `n_samples`, or the number of distinct networks where the posterior is a few of them. A draw is of the weights,
+        the same for all rows, and does not depend on how many rows there are.
+        """
 
     def noise_variance(self, state: State) -> Tensor:
         """Variance of the targets about the outputs in a regression, (K,)."""

@@ -40,7 +40,9 @@ def unpacked(state: State, name: str = "weight") -> list[Tensor]:
 
 def affine(x: Tensor, weight: Tensor) -> Tensor:
     """Rows x (..., n, D_in) through the matrix (..., D_in + 1, D_out)."""
-    return torch.baddbmm(weight[:, -1:], x, weight[:, :-1]) if x.dim() == 3 else x @ weight[..., :-1, :] + weight[..., -1:, :]
+    return (
+        torch.baddbmm(weight[:, -1:], x, weight[:, :-1]) if x.dim() == 3 else x @ weight[..., :-1, :] + weight[..., -1:, :]
+    )
 
 
 def layers(task: Task, weights: Sequence[Tensor], x: Tensor) -> tuple[list[Tensor], list[Tensor]]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from rich.console import Console
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import estimator_files
+from bali.estimators.distributional import Array, DistributionalEstimator
 from bali.folds import merged_rows, validation_masks
 from bali.health import Health, layer_health
 from bali.inference import LayerwiseInference
@@ -31,10 +30,8 @@ from bali.settings import Reparam
 from bali.threads import threads_for
 from bali.training import Plan, Progress, train
 
-Array = NDArray[Any]
 
-
-class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+class BALIEstimator(DistributionalEstimator):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _likelihood: ClassVar[type[Likelihood]]
@@ -161,20 +158,6 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.health().warn(stacklevel=3)
         return self
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool = True) -> tuple[Array, Array]:
-        regression = not self._is_classifier
-        checked: tuple[Array, Array] = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            y_numeric=regression,
-            multi_output=regression,
-            ensure_min_samples=min_rows,
-            reset=reset,
-        )
-        return checked
-
     def _check_parameters(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
@@ -195,17 +178,10 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             raise ValueError("sample_weight must not be negative, and not zero for at least two rows")
         return weight
 
-    @property
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
-
     def _start(self, X: Array, values: Array, weight: Array, prior_variances: list[float]) -> None:
         """A fresh inference for the data at hand."""
         self._learn_scales(values, weight)
-        scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
-        self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+        self._learn_input_scales(X, weight)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Rows in float64 cost little while they are few, and make results independent of their order.
         self.dtype_ = "float64" if X.size <= 2**13 else "float32"
@@ -271,33 +247,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         """What is fitted on the held-out rows after training."""
 
-    # --- targets; each task has its own -------------------------------------------------------------------------
-
-    _is_classifier: ClassVar[bool]
-
-    @abstractmethod
-    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
-        """y as numbers (n, D): as they are, or the position of the class, which may be learned."""
-
-    @abstractmethod
-    def _learn_scales(self, values: Array, weight: Array) -> None:
-        """What is needed to bring values to unit scale."""
-
-    @abstractmethod
-    def _n_outputs(self, values: Array) -> int:
-        """Of the network."""
-
-    @abstractmethod
-    def _target_tensor(self, values: Array) -> Tensor:
-        """For the likelihood, at unit scale."""
-
     # --- prediction ---------------------------------------------------------------------------------------------
-
-    def _tensor(self, array: Array) -> Tensor:
-        return torch.as_tensor(array, dtype=getattr(torch, self.dtype_), device=self._device)
-
-    def _inputs(self, X: Array) -> Tensor:
-        return self._tensor((X - self.input_mean_) / self.input_scale_)
 
     def _rows(self, X: ArrayLike) -> Tensor:
         check_is_fitted(self, "inference_")
@@ -311,8 +261,7 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with threads_for(self.layer_sizes_):
             yield from self.inference_.predict_chunks(rows, self._samples_per_member())
 
-    def pred_dist(self, X: ArrayLike) -> Predictive:
-        """The predictive distribution of new observations at the rows of X."""
+    def _standard_dist(self, X: ArrayLike) -> Predictive:
         rows = self._rows(X)
         with threads_for(self.layer_sizes_):
             return self.inference_.predict(rows, self._samples_per_member())
@@ -327,16 +276,20 @@ class BALIEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if "inference_" in state:  # a compact, plain form; __setstate__ builds the rest anew
-            state = state | {"inference_": self.inference_.state_dict()}
+            state = state | {"inference_": self.fitted_state()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.get("inference_")
         super().__setstate__({k: v for k, v in state.items() if k != "inference_"})
         if saved is not None:
-            self.restore_inference(saved)
+            self.restore_fitted_state(saved)
 
-    def restore_inference(self, state: dict[str, Any]) -> None:
+    def fitted_state(self) -> dict[str, Any]:
+        """The posterior of every layer, and how far training is."""
+        return self.inference_.state_dict()
+
+    def restore_fitted_state(self, state: dict[str, Any]) -> None:
         """Build the inference that the fitted attributes describe and put it in this state."""
         self.inference_ = self._build(self.prior_variance_)
         self.inference_.load_state_dict(state)

@@ -22,3 +22,9 @@ def append_line(path: Path, row: dict[str, Any]) -> dict[str, Any]:
     with path.open("a") as file:
         file.write(json.dumps(stamped) + "\n")
     return stamped
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    """These lines and no others, as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

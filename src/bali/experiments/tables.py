@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bali
 from bali import metrics
-from bali.baselines.mc_dropout import MCDropout
+from bali.baselines import BaselineClassifier, BaselineRegressor
 from bali.experiments.lines import append_line, read_lines
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
 
@@ -66,8 +66,8 @@ def fit(task: Task, X: Array, y: Array) -> Fitted:
         kind = bali.BALIClassifier if task.classification else bali.BALIRegressor
         return kind(random_state=task.fold).fit(X, y).pred_dist
     if task.method == "MC dropout":
-        model = MCDropout(classification=task.classification, random_state=task.fold)
-        return model.fit(X, y).pred_dist
+        baseline = BaselineClassifier if task.classification else BaselineRegressor
+        return baseline("mc_dropout", random_state=task.fold).fit(X, y).pred_dist
     if task.classification:
         classifier = make_pipeline(StandardScaler(), MLPClassifier(random_state=task.fold, max_iter=2000)).fit(X, y)
         return lambda Z: ClassPredictive(torch.as_tensor(classifier.predict_proba(Z))[None])
