@@ -1,6 +1,7 @@
 # make demo   fit and draw the synthetic examples into demo/
 # make test   lint, types, tests
 # make slow   the tests that take minutes
+# make peers  the packages that `bali bench peers` and the Laplace baselines compare with
 # make docs   run the commands in docs/command-line.md and put in what they print
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 # One test process per core, each with one thread: threads of small matrices would only wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test lint types tests slow docs format clean
+.PHONY: demo test lint types tests slow peers docs format clean
 
 demo: $(INSTALLED)
 	$(BIN)/bali demo --out demo
@@ -29,6 +30,11 @@ tests: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/pytest -m slow
+
+# laplace-torch asks for torchvision and does not use it; one that was built for another torch cannot be imported beside it.
+peers: $(INSTALLED)
+	$(BIN)/pip install -c constraints.txt -e '.[peers]'
+	$(BIN)/python -c 'import torchvision' || $(BIN)/pip uninstall -y torchvision
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/transcripts.py
