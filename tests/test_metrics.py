@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -164,3 +165,37 @@ def test_targets_must_be_classes_of_the_prediction(metric: Callable[[ClassPredic
 def test_single_precision_probabilities_are_normalised() -> None:
     p = torch.tensor([[[0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3]]], dtype=torch.float32)
     assert metrics.brier(ClassPredictive(p), [2, 0]) == pytest.approx((0.14 + 2 / 3) / 2, rel=1e-6)
+
+
+# --- sharpness and detection ------------------------------------------------------------------------------------
+
+
+def test_interval_width_of_a_gaussian() -> None:
+    means = torch.zeros(1, 7, 1, dtype=torch.float64)
+    predictive = RegressionPredictive(means, torch.full((1, 1, 1), 0.25, dtype=torch.float64))
+    expected = 2 * 0.5 * stats.norm.ppf(0.95)
+    assert metrics.interval_width(predictive, 0.9) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("score", ["entropy", "mutual_information"])
+def test_detection_counts_pairs(score: Literal["entropy", "mutual_information"]) -> None:
+    inside, outside = classes(60)[0], ClassPredictive(classes(90)[0].component_probabilities[:, 60:].flip(-1) ** 0.5)
+    outside = ClassPredictive(outside.component_probabilities / outside.component_probabilities.sum(-1, keepdim=True))
+    found = metrics.out_of_distribution(inside, outside, score)
+    low, high = getattr(inside, score).numpy(), getattr(outside, score).numpy()
+    pairs = [(h > v) + 0.5 * (h == v) for h in high for v in low]
+    assert found.auroc == pytest.approx(np.mean(pairs))
+    threshold = np.sort(low)[math.ceil(0.95 * len(low)) - 1]  # passes 95 % of the rows from inside
+    assert found.fpr95 == pytest.approx(np.mean(high <= threshold))
+    order = np.argsort(-np.concatenate([low, high]))
+    hits = np.concatenate([np.zeros(len(low)), np.ones(len(high))])[order]
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    assert found.aupr == pytest.approx((precision * hits).sum() / hits.sum())
+
+
+def test_detection_of_what_is_obvious_and_of_what_is_the_same() -> None:
+    sure, unsure = certain(0.001, 0.999, 0.002), certain(0.5, 0.45, 0.55)
+    assert metrics.out_of_distribution(sure, unsure) == metrics.Detection(1.0, 1.0, 0.0)
+    same = metrics.out_of_distribution(unsure, unsure)
+    assert same.auroc == 0.5
+    assert same.fpr95 == 1.0

@@ -6,10 +6,20 @@ regression are in the units of the targets, log-likelihoods in nats.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import accuracy_score, brier_score_loss, roc_auc_score, root_mean_squared_error
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    brier_score_loss,
+    roc_auc_score,
+    roc_curve,
+    root_mean_squared_error,
+)
 from torch import Tensor
 
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
@@ -40,6 +50,12 @@ def interval_coverage(predictive: RegressionPredictive, y: Targets, coverage: fl
     low, high = (_array(end) for end in predictive.interval(coverage))
     observed = _columns(y, low.shape)
     return float(((low <= observed) & (observed <= high)).mean())
+
+
+def interval_width(predictive: RegressionPredictive, coverage: float = 0.9) -> float:
+    """Mean width of the central intervals: of two predictions that cover equally well, the sharper one is better."""
+    low, high = predictive.interval(coverage)
+    return float((high - low).mean())
 
 
 # --- classification ---------------------------------------------------------------------------------------------
@@ -79,6 +95,33 @@ def auc(predictive: ClassPredictive, y: Targets) -> float:
     if p.shape[1] == 2:
         return float(roc_auc_score(classes, p[:, 1]))
     return float(roc_auc_score(classes, p, multi_class="ovr", labels=np.arange(p.shape[1])))
+
+
+# --- what the training data were not like ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well a score tells rows like the training data ("in") from others ("out")."""
+
+    auroc: float  # a row from outside has a higher score than one from inside with this probability
+    aupr: float  # average precision in finding the rows from outside
+    fpr95: float  # share of outside rows taken for inside ones by the threshold that passes 95 % of the inside ones
+
+
+def out_of_distribution(
+    inside: ClassPredictive, outside: ClassPredictive, score: Literal["entropy", "mutual_information"] = "entropy"
+) -> Detection:
+    """Detection by the entropy of the prediction, or by the mutual information of class and weights."""
+    low, high = (_array(getattr(predictive, score)) for predictive in (inside, outside))
+    is_outside = np.repeat([0, 1], [len(low), len(high)])
+    scores = np.concatenate([low, high])
+    false_positives, true_positives, _ = roc_curve(1 - is_outside, -scores, drop_intermediate=False)
+    return Detection(
+        auroc=float(roc_auc_score(is_outside, scores)),
+        aupr=float(average_precision_score(is_outside, scores)),
+        fpr95=float(false_positives[np.argmax(true_positives >= 0.95)]),
+    )
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------
