@@ -180,7 +180,7 @@ def test_singular_precision_has_infinite_condition_number() -> None:
     state = run.states["0"]
     assert state.posterior is not None
     singular = replace(state.posterior, precision=torch.diag(torch.tensor([4.0, 1.0, 1.0, 0.0], dtype=torch.float64)))
-    vars(singular)["precision_factor"] = torch.eye(4, dtype=torch.float64)  # as if it had been repaired
+    singular._of_precision["factor", torch.float64] = torch.eye(4, dtype=torch.float64)  # as if it had been repaired
     run.states["0"] = replace(state, posterior=singular)
     assert layer_health(run).layers[0].condition_number == math.inf
 
