@@ -13,7 +13,7 @@ from bali.experiments.performance.timing import interleaved
 from bali.experiments.performance.trainings import endless_batches, mnist_inference, perceptron
 from bali.prediction import Method
 
-METHODS: tuple[Method, ...] = ("weight", "rowwise", "local")
+METHODS: tuple[Method, ...] = ("weight", "rowwise")
 LIMIT = 0.5  # of the plain passes, for the best method
 
 
