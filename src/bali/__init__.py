@@ -9,7 +9,8 @@ from bali.files import ModelFileError
 from bali.first_pass import input_moments
 from bali.health import HealthWarning
 from bali.inference import LayerwiseInference
-from bali.layers import StackedLinear, UnsupportedLayerError, stack
+from bali.layer import UnsupportedLayerError
+from bali.layers import StackedLinear, stack
 from bali.linalg import NumericalError, NumericalRepairWarning
 from bali.mniw import MNIW
 from bali.moments import Moments

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bali.gram import gram, with_ones
+from bali.layer import Layer
 from bali.layer_update import LayerState
 from bali.likelihoods import Likelihood
 from bali.linalg import Repairs
@@ -26,31 +27,32 @@ def first_states(
     repairs: Repairs,
 ) -> tuple[dict[str, LayerState], str | None]:
     """The states for the first step, and the name of the output layer of a regression."""
-    found = dict(states)
-    output_layer = _output_layer(output, calls) if likelihood.has_true_targets else None
+    found, layers = dict(states), {name: state.layer for name, state in states.items()}
+    output_layer = _output_layer(output, layers, calls) if likelihood.has_true_targets else None
     if output_layer is not None:
         state = found[output_layer]
         prior = settings.prior(state.layer, is_output=True, device=x.device, repairs=repairs)
         found[output_layer] = replace(state, prior=prior)
     if settings.input_moments is not None:
-        name = input_layer(x, calls, "input_moments need")
+        name = input_layer(x, layers, calls, "input_moments need")
         found[name] = replace(found[name], xx=settings.exact_xx(found[name].layer, x.device), xx_is_exact=True)
     return found, output_layer
 
 
-def _output_layer(output: Tensor, calls: Mapping[str, list[Call]]) -> str:
+def _output_layer(output: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]]) -> str:
     """The layer whose outputs are the module's."""
     for name, layer_calls in calls.items():
-        if len(layer_calls) == 1 and layer_calls[0].is_the(output):
+        if layers[name].takes_rows and len(layer_calls) == 1 and layer_calls[0].is_the(output):
             return name
     raise ValueError("with a Gaussian likelihood the module must end in a linear layer that is trained")
 
 
-def input_layer(x: Tensor, calls: Mapping[str, list[Call]], needed_by: str) -> str:
+def input_layer(x: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]], needed_by: str) -> str:
     """The layer that the data enter as they are."""
     for name, layer_calls in calls.items():
         first = layer_calls[0].x
-        if len(layer_calls) == 1 and first.data_ptr() == x.data_ptr() and first.shape == x.shape:
+        is_input = first.data_ptr() == x.data_ptr() and first.shape == x.shape
+        if layers[name].takes_rows and len(layer_calls) == 1 and is_input:
             return name
     raise ValueError(f"{needed_by} a linear layer that is called once, with the module's input as it is")
 

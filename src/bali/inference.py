@@ -1,4 +1,4 @@
-"""Bayesian layerwise inference: the paper's Algorithm 1 over the linear layers of a module.
+"""Bayesian layerwise inference: the paper's Algorithm 1 over the layers of a module.
 
 A step does, for each layer (the code cites these lines):
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,28 +24,31 @@ from torch import Tensor, nn
 
 from bali import files, linalg, resume
 from bali.first_pass import first_states
-from bali.layer_update import LayerBatch, LayerState, update_layer
-from bali.layers import LinearLayer, UnsupportedLayerError, take_stacked
+from bali.layer import Layer
+from bali.layer_update import LayerState, update_layer
+from bali.layers import take_stacked
 from bali.likelihoods import Likelihood
 from bali.mniw import MNIW
 from bali.moments import DebiasedRate
-from bali.network import Call, Network
+from bali.network import Network
+from bali.other_parameters import MakeOptimizer, OtherParameters
 from bali.prediction import Method, PosteriorSampler
 from bali.predictive import Predictive, concatenate
+from bali.rows import effective_rows, layer_batch, row_mean, weight_of_rows
 from bali.sampling import standard_normal
-from bali.settings import Noise, Reparam, Settings, Update
+from bali.settings import Noise, Reparam, Settings, Sharing, Update
 from bali.targets import local_output_noise
 
 
 class LayerwiseInference:
-    """A matrix-normal inverse-Wishart posterior for every linear layer of a module.
+    """A matrix-normal inverse-Wishart posterior for every linear layer, convolution and embedding of a module.
 
     Parameters
     ----------
     module
-        Any `nn.Module` whose trainable layers are `nn.Linear` (or `StackedLinear`: K networks at once). Its parameters
-        at construction are the weights of the first step; after each step they hold the current weight sample, or the
-        mean where `reparam` is "local" or "none".
+        Any `nn.Module` whose trainable layers are `nn.Linear`, `nn.Conv1d/2d/3d` and `nn.Embedding` (or `StackedLinear`:
+        K networks at once). Their parameters at construction are the weights of the first step; after each step they
+        hold the current weight sample, or the mean where `reparam` is "local" or "none".
     likelihood
         `bali.likelihoods.Gaussian()`, `Categorical()` or `Bernoulli()`.
     n_data
@@ -80,6 +83,12 @@ class LayerwiseInference:
         After the first ten steps, U of a layer is brought up to date, and factored anew, only every so many steps: it
         moves slowly, and costs a product of all gradients. Layers whose targets carry the sampling noise
         (`target_noise`, and the output layer of a regression) do so at every step. Needs update="mean".
+    sharing
+        Of weights used at several positions of an example: "expand", every position is a row, or "reduce", every example
+        is (see `rows.py`); for all layers or by layer name.
+    optimizer, exclude
+        A function from a list of parameters to a torch optimizer, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`, for
+        trainable parameters that are in no such layer or in a module named in `exclude`: they have no posterior.
     """
 
     def __init__(
@@ -101,6 +110,9 @@ class LayerwiseInference:
         algebra_dtype: torch.dtype = torch.float64,
         input_moments: Tensor | None = None,
         noise_every: int = 1,
+        sharing: Sharing | Mapping[str, Sharing] = "expand",
+        optimizer: MakeOptimizer | None = None,
+        exclude: Collection[str] = (),
         generator: torch.Generator | None = None,
     ) -> None:
         settings = Settings(
@@ -118,14 +130,24 @@ class LayerwiseInference:
             algebra_dtype=algebra_dtype,
             noise_every=noise_every,
             input_moments=input_moments,
+            sharing=sharing,
         )
         if generator is None:
             generator = torch.Generator(device=next(module.parameters()).device)
             generator.manual_seed(int(torch.randint(2**62, ())))
-        self._start(module, likelihood, settings, generator)
+        self._start(
+            Network(module, exclude, has_optimizer=optimizer is not None), likelihood, settings, generator, optimizer
+        )
 
-    def _start(self, module: nn.Module, likelihood: Likelihood, settings: Settings, generator: torch.Generator) -> None:
-        self.network = Network(module)
+    def _start(
+        self,
+        network: Network,
+        likelihood: Likelihood,
+        settings: Settings,
+        generator: torch.Generator,
+        optimizer: MakeOptimizer | None = None,
+    ) -> None:
+        self.network, self.others = network, OtherParameters(network.others, optimizer)
         self.likelihood, self.settings, self.generator = likelihood, settings, generator
         self.steps = 0
         self.rate = DebiasedRate()
@@ -134,7 +156,7 @@ class LayerwiseInference:
         settings.check_layer_names(list(self.network.layers))
         self.states = {name: self._initial_state(layer) for name, layer in self.network.layers.items()}
 
-    def _initial_state(self, layer: LinearLayer) -> LayerState:
+    def _initial_state(self, layer: Layer) -> LayerState:
         weights = layer.weights()
         prior = self.settings.prior(layer, is_output=False, device=weights.device, repairs=self.repairs)
         return LayerState(layer, prior, weights)
@@ -150,12 +172,14 @@ class LayerwiseInference:
         if len(y) != len(x) and self.network.members is None:
             raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
         if sample_weight is not None:
-            sample_weight = sample_weight.to(x.dtype)
+            sample_weight = sample_weight.to(next(iter(self.states.values())).weights.dtype)
             if not bool((sample_weight >= 0).all()) or not bool((sample_weight.sum(-1) > 0).all()):
                 raise ValueError("sample_weight must not be negative, and must be positive for some row (of each member)")
         generator_state = self.generator.get_state()
+        ema_rate = self.settings.rate_at(self.steps + 1) if ema_rate is None else ema_rate
         try:
-            return self._step(x, y, self.settings.rate_at(self.steps + 1) if ema_rate is None else ema_rate, sample_weight)
+            with self.network.restoring_buffers():
+                return self._step(x, y, ema_rate, sample_weight)
         except BaseException:
             self.generator.set_state(generator_state)
             raise
@@ -174,54 +198,33 @@ class LayerwiseInference:
         values, output_gradient = self.likelihood.evaluate(z, y, self._observation_noise_factor())
         if self.network.members is None and values.dim() > 1:
             values = values.reshape(-1)  # middle dimensions are rows
-        row_weight = _weight_of_rows(sample_weight, values)
-        log_likelihood = _row_mean(values, row_weight)
+        row_weight = None if sample_weight is None else weight_of_rows(sample_weight, values)
+        log_likelihood = row_mean(values, row_weight)
         if not math.isfinite(log_likelihood.sum().item()):
             raise linalg.NumericalError(
                 f"the log-likelihood is not finite at step {self.steps + 1}. Look for NaN or extreme values in x and y, "
                 "standardise them, or lower step_size."
             )
-        # Gradients are linear in the output's: roots of the weights that go in there come out in every layer.
+        gradients, of_others = self.network.backward(output, output_gradient, calls, sample_weight)  # line 1
         root = None if sample_weight is None else sample_weight.sqrt()
-        output_gradient = self._times_root(output_gradient, root)
-        gradients = self._backward(output, output_gradient.reshape(output.shape), calls)  # line 1
 
         rate = DebiasedRate(self.rate.weight, self.rate.squares)
-        rho = rate.advance(ema_rate, _effective_rows(values, row_weight))
+        rho = rate.advance(ema_rate, effective_rows(values, row_weight))
         moves_noise = self.settings.moves_noise_at(self.steps + 1)
         updated = {}
         for name, state in states.items():
-            layer = state.layer
-            batch = LayerBatch(
-                x=[layer.rows(call.x) for call in calls[name]],
-                gradient=[layer.rows(g) for g in gradients[name]],
-                residual=layer.rows(self._times_root(y - z, root)) if name == output_layer else None,
-                local_noise=[layer.rows(self._times_root(noise, root)) for noise in local_noise[name]],
-                root=[None if root is None else _weight_of_rows(root, layer.rows(g)[..., 0]) for g in gradients[name]],
+            residual = self.network.times(y - z, root) if name == output_layer else None
+            sharing = self.settings.sharing_of(state.layer)
+            batch = layer_batch(
+                state.layer, calls[name], gradients[name], residual, local_noise[name], root, len(x), sharing
             )
             updated[name] = update_layer(state, batch, self.settings, rho, moves_noise=moves_noise)  # lines 2 to 5
         for state in updated.values():
             state.weights = self._draw_weights(state)  # line 6
+        self.others.step(of_others, values.numel() if row_weight is None else float(row_weight.sum()))
         self.states, self.rate, self.steps, self.output_layer = updated, rate, self.steps + 1, output_layer
         self.network.assign({name: state.weights for name, state in self.states.items()})
         return log_likelihood
-
-    def _backward(self, output: Tensor, gradient: Tensor, calls: Mapping[str, list[Call]]) -> dict[str, list[Tensor]]:
-        """Gradients with respect to the outputs of every call."""
-        named = [(name, call.z) for name, layer_calls in calls.items() for call in layer_calls]
-        found = torch.autograd.grad(output, [z for _, z in named], gradient, allow_unused=True)
-        gradients: dict[str, list[Tensor]] = {name: [] for name in calls}
-        for (name, _), g in zip(named, found, strict=True):
-            if g is None:
-                raise UnsupportedLayerError(f"layer '{name}' has no effect on the module's output; freeze or remove it")
-            gradients[name].append(g)
-        return gradients
-
-    def _times_root(self, values: Tensor, root: Tensor | None) -> Tensor:
-        """Values (n, ..., D), or (K, n, D) of members, times roots (n,) or (K, n) of their rows' weights."""
-        if root is None:
-            return values
-        return values * (root[..., None] if self.network.members else root.reshape(-1, *[1] * (values.dim() - 1)))
 
     def _draw_weights(self, state: LayerState) -> Tensor:
         posterior = state.posterior
@@ -237,9 +240,11 @@ class LayerwiseInference:
             return None
 
         def perturb(name: str, x: Tensor, z: Tensor) -> Tensor:
-            noise = local_output_noise(self.posteriors[name], x, z, self.settings.noise, self.generator)
+            layer = self.network.layers[name]
+            rows, at = layer.input_rows(x), layer.output_rows(z.detach())
+            noise = local_output_noise(self.posteriors[name], rows, at, self.settings.noise, self.generator)
             kept[name].append(noise)
-            return z + noise
+            return z + layer.from_rows(noise, z)
 
         return perturb
 
@@ -307,8 +312,8 @@ class LayerwiseInference:
         if self.network.members is None:
             raise ValueError("only stacked networks have members; see bali.stack")
         taken = LayerwiseInference.__new__(LayerwiseInference)
-        module = take_stacked(self.network.module, index)
-        taken._start(module, self.likelihood, self.settings.of_members(index), self.generator)
+        network = Network(take_stacked(self.network.module, index))
+        taken._start(network, self.likelihood, self.settings.of_members(index), self.generator)
         taken.load_state_dict(resume.of_members(self.state_dict(), self.network.members, index))
         return taken
 
@@ -329,20 +334,3 @@ class LayerwiseInference:
         """Go on from a file written by `save`."""
         meta, tensors = files.read(path, "inference state")
         self.load_state_dict({"meta": meta, "tensors": tensors})
-
-
-def _row_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows, (..., n) to (...)."""
-    return values.mean(-1) if weight is None else (values * weight).sum(-1) / weight.sum(-1)
-
-
-def _effective_rows(values: Tensor, weight: Tensor | None) -> float:
-    """How many rows of equal weight the batch (..., n) is worth, (Σw)²/Σw²; the mean over members."""
-    return float(values.shape[-1] if weight is None else (weight.sum(-1).square() / weight.square().sum(-1)).mean())
-
-
-def _weight_of_rows(weight: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Weights of rows (..., m) from those of examples (..., n), each of which may have become several rows."""
-    if weight is None or weight.shape[-1] == rows.shape[-1]:
-        return weight
-    return weight.repeat_interleave(rows.shape[-1] // weight.shape[-1], dim=-1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bali.gram import cross, gram, input_gram
-from bali.layers import LinearLayer
+from bali.layer import Layer
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged
 from bali.settings import Settings
@@ -25,7 +25,7 @@ _ROUNDING_SHARE = 0.01
 class LayerState:
     """All that inference keeps of one layer between steps."""
 
-    layer: LinearLayer
+    layer: Layer
     prior: MNIW
     weights: Tensor  # of the next forward pass, (..., D_x, D_y)
     posterior: MNIW | None = None

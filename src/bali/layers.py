@@ -1,20 +1,21 @@
 """Which modules have a posterior, each seen as rows times a weight matrix.
 
-A layer's weight matrix W is (D_in + 1, D_out) with the bias row last (D_in rows without a bias), and its output is
-(x, 1) W for every row x. `StackedLinear` holds K such layers side by side: a leading dimension of K everywhere.
+`KINDS` lists the kinds of modules; a new one is a class with `layer.Layer`'s interface and a line there (docs/layers.md).
+`StackedLinear` holds K linear layers side by side: a leading dimension of K everywhere.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-class UnsupportedLayerError(TypeError):
-    """A module has trainable parameters that BALI cannot treat; the message names it and a remedy."""
+from bali.convolution import ConvolutionLayer
+from bali.embedding import EmbeddingLayer
+from bali.layer import Layer, UnsupportedLayerError
 
 
 class StackedLinear(nn.Module):
@@ -43,87 +44,128 @@ class StackedLinear(nn.Module):
         return f"members={self.members}, in_features={self.in_features}, out_features={self.out_features}"
 
 
-class LinearLayer:
+class LinearLayer(Layer):
     """A linear module as a weight matrix. `members` is K for stacked layers, None otherwise."""
 
+    takes_rows = True
+
     def __init__(self, name: str, module: nn.Linear | StackedLinear) -> None:
-        self.name, self.module = name, module
+        self.name, self._module = name, module
         self.members = module.members if isinstance(module, StackedLinear) else None
         self.has_bias = module.bias is not None
         self.in_features, self.out_features = module.in_features, module.out_features
 
     @property
-    def n_inputs(self) -> int:
-        """Rows of the weight matrix, the bias included."""
-        return self.in_features + self.has_bias
+    def module(self) -> nn.Module:
+        return self._module
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Inputs or outputs as rows: middle dimensions are folded into the rows, members stay in front."""
+    @property
+    def weight(self) -> Tensor:
+        return self._module.weight
+
+    def input_rows(self, x: Tensor) -> Tensor:
+        """Middle dimensions are folded into the rows, members stay in front."""
         if self.members is not None:
             return x  # (K, n, D), or (n, D) shared by the members
         return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
+    def output_rows(self, z: Tensor) -> Tensor:
+        return self.input_rows(z)
+
+    def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
+        return rows.reshape(like.shape)
+
     def weights(self) -> Tensor:
-        """The module's own weights as a matrix, copied."""
-        weight = self.module.weight.detach().mT
-        if self.module.bias is None:
+        weight = self._module.weight.detach().mT
+        if self._module.bias is None:
             return weight.clone()
-        return torch.cat([weight, self.module.bias.detach().unsqueeze(-2)], dim=-2)
+        return torch.cat([weight, self._module.bias.detach().unsqueeze(-2)], dim=-2)
 
     @torch.no_grad()
     def assign(self, weights: Tensor) -> None:
-        """Write a weight matrix into the module."""
         d = self.in_features
-        self.module.weight.copy_(weights[..., :d, :].mT)
-        if self.module.bias is not None:
-            self.module.bias.copy_(weights[..., d, :])
+        self._module.weight.copy_(weights[..., :d, :].mT)
+        if self._module.bias is not None:
+            self._module.bias.copy_(weights[..., d, :])
 
 
-def find_layers(module: nn.Module) -> dict[str, LinearLayer]:
-    """Every linear layer with trainable weights, by name, in the order of `named_modules`.
+#: Every kind of module that can have a posterior, and how it becomes rows times a weight matrix.
+KINDS: dict[type[nn.Module], Callable[[str, Any], Layer]] = {
+    nn.Linear: LinearLayer,
+    StackedLinear: LinearLayer,
+    nn.Conv1d: ConvolutionLayer,
+    nn.Conv2d: ConvolutionLayer,
+    nn.Conv3d: ConvolutionLayer,
+    nn.Embedding: EmbeddingLayer,
+}
 
-    Raises `UnsupportedLayerError` for trainable parameters that are tied, partly frozen or of another kind of module.
+
+def find_layers(module: nn.Module, exclude: Collection[str] = (), *, has_optimizer: bool = False) -> dict[str, Layer]:
+    """Every layer of a known kind with trainable weights, by name, in the order of `named_modules`.
+
+    Modules named in `exclude`, and all inside them, are passed over. Raises `UnsupportedLayerError` for trainable
+    parameters that are tied or partly frozen, and, where no optimizer takes care of them, for those of other modules.
     """
-    layers: dict[str, LinearLayer] = {}
-    owners: dict[int, str] = {}
+    layers: dict[str, Layer] = {}
     for name, child in module.named_modules():
         trainable = [(n, p) for n, p in child.named_parameters(recurse=False) if p.requires_grad]
-        if not trainable:
+        if not trainable or is_inside(name, exclude):
             continue
         shown = name or "(the module itself)"
-        if not isinstance(child, nn.Linear | StackedLinear):
+        kind = next((kind for kind in KINDS if isinstance(child, kind)), None)
+        if kind is None:
+            if has_optimizer:
+                continue
             raise UnsupportedLayerError(
-                f"module '{shown}' ({type(child).__name__}) has trainable parameters "
-                f"{[n for n, _ in trainable]} but is no linear layer. Call requires_grad_(False) on it to keep "
-                "it as it is, or replace it by nn.Linear layers."
+                f"module '{shown}' ({type(child).__name__}) has trainable parameters {[n for n, _ in trainable]} but is "
+                "no linear layer, convolution or embedding. Give an optimizer to train them without a posterior, or call "
+                "requires_grad_(False) on it to keep it as it is."
             )
-        if not _is_plain(child):
+        if not _is_plain(child, kind):
             raise UnsupportedLayerError(
                 f"layer '{shown}' ({type(child).__name__}) computes its weight from other parameters or has a forward of "
-                "its own. Remove the parametrisation, or freeze it with requires_grad_(False)."
+                "its own. Remove the parametrisation, freeze it with requires_grad_(False), or name it in `exclude` to "
+                "train it by an optimizer."
             )
         if len(trainable) != len(list(child.parameters(recurse=False))):
-            raise UnsupportedLayerError(f"layer '{shown}' is partly frozen: freeze its weight and bias both, or neither.")
-        layers[name] = LinearLayer(name, child)
-    # named_parameters(remove_duplicate=False) shows a shared parameter under each of its names.
-    for full_name, parameter in module.named_parameters(remove_duplicate=False):
-        if parameter.requires_grad and owners.setdefault(id(parameter), full_name) != full_name:
             raise UnsupportedLayerError(
-                f"'{full_name}' and '{owners[id(parameter)]}' are one tied parameter. "
-                "A layerwise posterior needs separate weights: untie them, or freeze both."
+                f"layer '{shown}' is partly frozen: freeze its weight and bias both, or neither, or name it in `exclude`."
             )
+        layers[name] = KINDS[kind](name, child)
+    _check_ties(module, layers)
     if not layers:
-        raise UnsupportedLayerError("the module has no nn.Linear layer with trainable weights")
+        raise UnsupportedLayerError("the module has no nn.Linear layer or convolution with trainable weights")
     if len({layer.members for layer in layers.values()}) > 1:
-        raise UnsupportedLayerError("stacked and single linear layers are mixed, or their numbers of members differ")
+        raise UnsupportedLayerError("stacked and single layers are mixed, or their numbers of members differ")
     return layers
 
 
-def _is_plain(linear: nn.Linear | StackedLinear) -> bool:
-    """Its own parameters are the weight and bias themselves (no weight norm, no pruning), used as xWᵀ + b."""
-    names = {name for name, _ in linear.named_parameters(recurse=False)}
-    expected = {"weight"} if linear.bias is None else {"weight", "bias"}
-    return names == expected and type(linear).forward in (nn.Linear.forward, StackedLinear.forward)
+def is_inside(name: str, modules: Collection[str]) -> bool:
+    """The name is one of these or of something inside one of them."""
+    return any(name == outer or name.startswith(f"{outer}.") for outer in modules)
+
+
+def _check_ties(module: nn.Module, layers: Collection[str]) -> None:
+    # named_parameters(remove_duplicate=False) shows a shared parameter under each of its names.
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if parameter.requires_grad:
+            names.setdefault(parameter, []).append(name)
+    for first, *others in names.values():
+        for other in others:
+            if {first.rpartition(".")[0], other.rpartition(".")[0]} & set(layers):
+                raise UnsupportedLayerError(
+                    f"'{other}' and '{first}' are one tied parameter. A layerwise posterior needs separate weights: "
+                    "untie them, freeze both, or name both layers in `exclude`."
+                )
+
+
+def _is_plain(child: nn.Module, kind: type[nn.Module]) -> bool:
+    """Its own parameters are the weight and bias themselves (no weight norm, no pruning), used as the kind uses them."""
+    names = {name for name, _ in child.named_parameters(recurse=False)}
+    expected = {"weight"} if getattr(child, "bias", None) is None else {"weight", "bias"}
+    subclasses = type(child).__mro__[: type(child).__mro__.index(kind)]
+    return names == expected and not any("forward" in name for subclass in subclasses for name in vars(subclass))
 
 
 def stack(modules: Sequence[nn.Module]) -> nn.Module:
@@ -135,7 +177,7 @@ def stack(modules: Sequence[nn.Module]) -> nn.Module:
     for name, child in list(stacked.named_modules()):
         if any(type(m.get(name)) is not type(child) or len(m) != len(named[0]) for m in named):
             raise ValueError(f"networks to stack differ in module '{name}'")
-        if isinstance(child, nn.Linear) and not _is_plain(child):
+        if isinstance(child, nn.Linear) and not _is_plain(child, nn.Linear):
             raise UnsupportedLayerError(f"layer '{name}' ({type(child).__name__}) is no plain linear layer; cannot stack it")
         if isinstance(child, nn.Linear):
             new = _stack_linear([m.get(name) for m in named], name)

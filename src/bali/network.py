@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bali.layers import LinearLayer, UnsupportedLayerError, find_layers
+from bali.layer import Layer, UnsupportedLayerError
+from bali.layers import find_layers
 
 #: Called with a layer's name, its inputs and its outputs; returns the outputs to use instead.
 Perturbation = Callable[[str, Tensor, Tensor], Tensor]
@@ -45,10 +46,27 @@ def _version(tensor: Tensor) -> int:
 
 
 class Network:
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, exclude: Collection[str] = (), *, has_optimizer: bool = False) -> None:
         self.module = module
-        self.layers: dict[str, LinearLayer] = find_layers(module)
+        exclude = (exclude,) if isinstance(exclude, str) else exclude
+        unknown = set(exclude) - {name for name, _ in module.named_modules()}
+        if unknown:
+            raise ValueError(f"exclude names unknown modules {sorted(unknown)}; see module.named_modules()")
+        if exclude and not has_optimizer:
+            raise ValueError(
+                "exclude needs an optimizer that trains what is excluded; to keep it as it is, call requires_grad_(False)"
+            )
+        self.layers: dict[str, Layer] = find_layers(module, exclude, has_optimizer=has_optimizer)
         self.members = next(iter(self.layers.values())).members
+        #: Trainable parameters without a posterior.
+        self.others: dict[str, nn.Parameter] = {
+            name: parameter
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and name.rpartition(".")[0] not in self.layers
+        }
+        if self.others and self.members is not None:
+            raise UnsupportedLayerError(f"stacked networks cannot have parameters without posterior: {list(self.others)}")
+        self._with_buffers = {name: m for name, m in module.named_modules() if any(True for _ in m.buffers(recurse=False))}
         # An in-place activation would overwrite the recorded outputs, so it gets a copy of them.
         self._copies_outputs = any(getattr(m, "inplace", False) for m in module.modules())
 
@@ -67,6 +85,41 @@ class Network:
         self._check(output, calls)
         is_squeezed = output.dim() < (2 if self.members is None else 3)
         return output.unsqueeze(-1) if is_squeezed else output, calls
+
+    def backward(
+        self, output: Tensor, gradient: Tensor, calls: Mapping[str, list[Call]], weight: Tensor | None
+    ) -> tuple[dict[str, list[Tensor]], list[Tensor | None]]:
+        """Gradients at the outputs of every call, and of `others`, from the one at the module's output.
+
+        Gradients are linear in that one: roots of the examples' weights that go in there come out in every layer. The
+        others take the weights themselves, and so a second pass.
+        """
+        named = [(name, call.z) for name, layer_calls in calls.items() for call in layer_calls]
+        outputs, others = [z for _, z in named], list[Tensor](self.others.values())
+        if weight is None or not others:
+            rooted = gradient if weight is None else self.times(gradient, weight.sqrt())
+            found = torch.autograd.grad(output, outputs + others, rooted.reshape(output.shape), allow_unused=True)
+        else:
+            parts = [(outputs, weight.sqrt(), True), (others, weight, False)]
+            found = tuple(
+                g
+                for wanted, factor, again in parts
+                for g in torch.autograd.grad(
+                    output, wanted, self.times(gradient, factor).reshape(output.shape), again, allow_unused=True
+                )
+            )
+        gradients: dict[str, list[Tensor]] = {name: [] for name in calls}
+        for (name, _), g in zip(named, found[: len(named)], strict=True):
+            if g is None:
+                raise UnsupportedLayerError(f"layer '{name}' has no effect on the module's output; freeze or remove it")
+            gradients[name].append(g)
+        return gradients, list(found[len(named) :])
+
+    def times(self, values: Tensor, factor: Tensor | None) -> Tensor:
+        """Values (n, ..., D), or (K, n, D) of members, times a factor of each example, (n,) or (K, n)."""
+        if factor is None:
+            return values
+        return values * (factor[..., None] if self.members else factor.reshape(-1, *[1] * (values.dim() - 1)))
 
     def _recorder(
         self, name: str, calls: list[Call], perturb: Perturbation | None
@@ -87,14 +140,33 @@ class Network:
         for name, layer_calls in calls.items():
             if not layer_calls:
                 raise UnsupportedLayerError(
-                    f"layer '{name}' was not called in the forward pass. Freeze it with requires_grad_(False), or call "
-                    "it as a module (not through its weight) so that its inputs can be seen."
+                    f"layer '{name}' was not called in the forward pass. Freeze it with requires_grad_(False), name it "
+                    "in `exclude`, or call it as a module (not through its weight) so that its inputs can be seen."
                 )
             if any(call.changed_in_place for call in layer_calls):
                 raise UnsupportedLayerError(
                     f"the input or output of layer '{name}' was changed in place after its use; use the out-of-place "
                     "form of what follows it"
                 )
+
+    def buffers(self) -> dict[str, Tensor]:
+        """The module's buffers, such as running statistics, by name."""
+        return {
+            f"{name}.{own}".removeprefix("."): buffer
+            for name, module in self._with_buffers.items()
+            for own, buffer in module.named_buffers(recurse=False)
+        }
+
+    @contextmanager
+    def restoring_buffers(self) -> Iterator[None]:
+        """Puts the buffers back if the body fails."""
+        kept = [(buffer, buffer.clone()) for buffer in self.buffers().values()] if self._with_buffers else []
+        try:
+            yield
+        except BaseException:
+            for buffer, value in kept:
+                buffer.copy_(value)
+            raise
 
     def weights(self) -> dict[str, Tensor]:
         return {name: layer.weights() for name, layer in self.layers.items()}

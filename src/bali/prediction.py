@@ -76,7 +76,7 @@ class PosteriorSampler:
 
     def _input_layer(self, x: Tensor) -> str:
         with self.network.evaluating():
-            return input_layer(x, self.network.forward(x)[1], "method 'rowwise' needs")
+            return input_layer(x, self.network.layers, self.network.forward(x)[1], "method 'rowwise' needs")
 
     def _draws(self, n_samples: int, sampled: list[str], method: Method, generator: torch.Generator) -> Iterator[Draw]:
         for _ in range(n_samples):
@@ -93,7 +93,7 @@ class PosteriorSampler:
                 if is_output:
                     observation = root
                 if name in sampled:
-                    like = self.network.layers[name].module.weight
+                    like = self.network.layers[name].weight
                     normal = standard_normal(posterior.mean.shape, like, generator)
                     weights[name] = posterior.weights_from(normal, root)
             yield Draw(weights, observation)
@@ -145,7 +145,9 @@ class PosteriorSampler:
 
     def _perturbation(self, generator: torch.Generator) -> Callable[[str, Tensor, Tensor], Tensor]:
         def perturb(name: str, x: Tensor, z: Tensor) -> Tensor:
-            return z + local_output_noise(self.posteriors[name], x, z, self.noise, generator)
+            layer = self.network.layers[name]
+            rows, at = layer.input_rows(x), layer.output_rows(z)
+            return z + layer.from_rows(local_output_noise(self.posteriors[name], rows, at, self.noise, generator), z)
 
         return perturb
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from bali.inference import LayerwiseInference
 
 
+_BUFFER = "/buffer/"  # no layer's name: keys of layers are "name/what"
+
+
+def _is_of_no_layer(key: str) -> bool:
+    return key == "generator" or key.startswith(_BUFFER)
+
+
 def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
@@ -26,7 +33,11 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
         if state.targets is not None:
             kept |= {"xy": state.targets.xy, "yy": state.targets.yy}
         tensors |= {f"{name}/{key}": value.clone() for key, value in kept.items() if value is not None}
+    other_meta, other_tensors = inference.others.state_dict()
+    tensors |= other_tensors
+    tensors |= {f"{_BUFFER}{name}": buffer.clone() for name, buffer in inference.network.buffers().items()}
     meta = inference.settings.summary() | {
+        "others": other_meta,
         "steps": inference.steps,
         "ema_weight": inference.rate.weight,
         "ema_squares": inference.rate.squares,
@@ -47,10 +58,16 @@ def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> 
     """Put an inference with the same layers and settings in a saved state; nothing changes if it does not fit."""
     meta, tensors = saved["meta"], saved["tensors"]
     mine = state_dict(inference)["meta"]
+    meta = {"sharing": "expand", "others": {}} | meta  # which older files do not have
     for key in ("layers", "prior_precision", *inference.settings.summary()):
         if meta[key] != mine[key]:
             raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
     states = {name: _load_layer(inference, state, meta, tensors) for name, state in inference.states.items()}
+    inference.others.check(meta["others"], tensors)
+    buffers = _saved_buffers(inference, tensors)
+    inference.others.load(meta["others"], tensors)
+    for buffer, value in buffers:
+        buffer.copy_(value)
     inference.states = states
     inference.steps, inference.rate = meta["steps"], DebiasedRate(meta["ema_weight"], meta["ema_squares"])
     inference.repairs.count = dict(meta["repairs"]["count"])
@@ -58,6 +75,16 @@ def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> 
     inference.output_layer = meta["output_layer"]
     inference.generator.set_state(tensors["generator"].cpu())
     inference.network.assign({name: state.weights for name, state in states.items()})
+
+
+def _saved_buffers(inference: LayerwiseInference, tensors: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """The module's buffers, each with its saved value."""
+    mine = inference.network.buffers()
+    saved = {key.removeprefix(_BUFFER): value for key, value in tensors.items() if key.startswith(_BUFFER)}
+    shapes, wanted = ({name: tuple(t.shape) for name, t in sorted(found.items())} for found in (saved, mine))
+    if shapes != wanted:
+        raise ValueError(f"the saved state has buffers {shapes}, this inference has {wanted}")
+    return [(buffer, saved[name]) for name, buffer in mine.items()]
 
 
 def _load_layer(
@@ -89,7 +116,7 @@ def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -
     """The saved state of some of the stacked members."""
 
     def take(key: str, tensor: Tensor) -> Tensor:
-        if key == "generator":
+        if _is_of_no_layer(key):
             return tensor
         # Members may share one tensor (the Gram matrix of shared inputs); then it has no dimension for them.
         shared = tensor.dim() == (1 if key.endswith("/gg") else 2)
@@ -115,7 +142,7 @@ def concatenate(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         name: [v for s in states for v in s["meta"]["prior_precision"][name]] for name in meta["prior_precision"]
     }
     tensors = {
-        key: tensor if key == "generator" else torch.cat([s["tensors"][key] for s in states])
+        key: tensor if _is_of_no_layer(key) else torch.cat([s["tensors"][key] for s in states])
         for key, tensor in first["tensors"].items()
     }
     return {"meta": meta, "tensors": tensors}

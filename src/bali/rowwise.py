@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bali.layers import LinearLayer
+from bali.layer import Layer
 from bali.mniw import MNIW
 from bali.sampling import standard_normal
 
@@ -24,7 +24,7 @@ class RowNoise:
 
     def __init__(
         self,
-        layer: LinearLayer,
+        layer: Layer,
         posterior: MNIW,
         x: Tensor,
         n_samples: int,
@@ -34,8 +34,10 @@ class RowNoise:
         self.layer, self.posterior, self.noise, self.generator = layer, posterior, noise, generator
         self.mean = layer.module(x)
         rows = posterior.to(self.mean.dtype)
-        self.spread = rows.row_variance(layer.rows(x)).sqrt().expand(*layer.rows(self.mean).shape[:-1])[..., None]
-        *lead, n, d = layer.rows(self.mean).shape
+        self.spread = (
+            rows.row_variance(layer.input_rows(x)).sqrt().expand(*layer.output_rows(self.mean).shape[:-1])[..., None]
+        )
+        *lead, n, d = layer.output_rows(self.mean).shape
         length = max(n, n_samples)
         bank = standard_normal((*lead, length, d), self.mean, generator)
         if noise == "mode":  # one Σ for all samples
@@ -46,7 +48,7 @@ class RowNoise:
     @contextmanager
     def of_sample(self, number: int) -> Iterator[None]:
         """The layer answers with its outputs under a sample; afterwards it computes again."""
-        rows = self.layer.rows(self.mean)
+        rows = self.layer.output_rows(self.mean)
         noise = self.bank.narrow(-2, self.shifts[number], rows.shape[-2])
         if self.noise == "sample":
             noise = noise @ self.posterior.noise_root("sample", self.generator).to(noise.dtype).mT

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from bali.layers import LinearLayer
+from bali.layer import Layer
 from bali.linalg import Repairs
 from bali.mniw import MNIW
 
 Reparam = Literal["weight", "local", "none"]
 Noise = Literal["mode", "sample"]
 Update = Literal["mean", "natural"]
+Sharing = Literal["expand", "reduce"]
 
 _CHOICES = {"reparam": ("weight", "local", "none"), "noise": ("mode", "sample"), "update": ("mean", "natural")}
+_SHARINGS = get_args(Sharing)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Settings:
     algebra_dtype: torch.dtype
     noise_every: int = 1
     input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
+    sharing: Sharing | Mapping[str, Sharing] = "expand"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -45,6 +48,11 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
         for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
             _check_positive(name, getattr(self, name))
+        for sharing in self.sharing.values() if isinstance(self.sharing, Mapping) else [self.sharing]:
+            if sharing not in _SHARINGS:
+                raise ValueError(
+                    f"sharing must be one of {', '.join(_SHARINGS)}, or one for each layer name; got {sharing!r}"
+                )
         if self.noise_every < 1:
             raise ValueError(f"noise_every must be at least 1, got {self.noise_every}")
         if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1):
@@ -58,7 +66,7 @@ class Settings:
         """β of a step, counted from 1."""
         return self.ema_rate(step) if callable(self.ema_rate) else self.ema_rate
 
-    def prior(self, layer: LinearLayer, *, is_output: bool, device: torch.device, repairs: Repairs) -> MNIW:
+    def prior(self, layer: Layer, *, is_output: bool, device: torch.device, repairs: Repairs) -> MNIW:
         """The layer's prior; the output layer of a regression has its own noise floor."""
         variance = self.prior_variance
         if isinstance(variance, Mapping):
@@ -77,7 +85,7 @@ class Settings:
         )
         return replace(prior, repairs=repairs)
 
-    def exact_xx(self, layer: LinearLayer, device: torch.device) -> Tensor:
+    def exact_xx(self, layer: Layer, device: torch.device) -> Tensor:
         """XᵀX of N_eff rows like all the data, for the layer that they enter."""
         mean = self.input_moments
         assert mean is not None
@@ -91,9 +99,14 @@ class Settings:
         return mean[..., :n, :n].to(device, self.algebra_dtype) * self.effective_size
 
     def check_layer_names(self, names: Sequence[str]) -> None:
-        unknown = set(self.prior_variance) - set(names) if isinstance(self.prior_variance, Mapping) else set()
-        if unknown:
-            raise ValueError(f"prior_variance names unknown layers {sorted(unknown)}; there are {list(names)}")
+        for setting in ("prior_variance", "sharing"):
+            value = getattr(self, setting)
+            unknown = set(value) - set(names) if isinstance(value, Mapping) else set()
+            if unknown:
+                raise ValueError(f"{setting} names unknown layers {sorted(unknown)}; there are {list(names)}")
+
+    def sharing_of(self, layer: Layer) -> Sharing:
+        return self.sharing.get(layer.name, "expand") if isinstance(self.sharing, Mapping) else self.sharing
 
     def of_members(self, index: Sequence[int]) -> Settings:
         """The settings of some of the stacked members."""
@@ -109,7 +122,9 @@ class Settings:
     def summary(self) -> dict[str, Any]:
         """What has to agree for a saved posterior to be taken up again."""
         kept = ("update", "effective_size", "noise_floor", "output_noise_floor")
-        return {name: getattr(self, name) for name in kept} | {"exact_inputs": self.input_moments is not None}
+        sharing = dict(self.sharing) if isinstance(self.sharing, Mapping) else self.sharing
+        exact = self.input_moments is not None
+        return {name: getattr(self, name) for name in kept} | {"exact_inputs": exact, "sharing": sharing}
 
 
 def _check_positive(name: str, value: float | Tensor) -> None:

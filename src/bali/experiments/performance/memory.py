@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import bali
-from bali.layers import LinearLayer
+from bali.layer import Layer
 
 _PROCESS = Path("/proc/self")
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
@@ -69,7 +69,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for entry in value:
             yield from _tensors(entry)
-    elif hasattr(value, "__dict__") and not isinstance(value, LinearLayer):
+    elif hasattr(value, "__dict__") and not isinstance(value, Layer):
         yield from _tensors(vars(value))
 
 

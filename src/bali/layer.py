@@ -1,0 +1,63 @@
+"""What the inference needs to know of a layer, whatever its kind: how it is rows times a weight matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+
+class UnsupportedLayerError(TypeError):
+    """A module has trainable parameters that BALI cannot treat; the message names it and a remedy."""
+
+
+class Layer(ABC):
+    """A module as a weight matrix W, (..., D_in + 1, D_out) with the bias row last: its output rows are (x, 1) W.
+
+    Leading dimensions are regressions side by side: the members of a stack, or the groups of a convolution. Rows are
+    ordered by example first, so that the rows of one example are neighbours.
+    """
+
+    #: Inputs and outputs are rows as they come, so that the layer can take in the data or be the output of a regression.
+    takes_rows: ClassVar[bool] = False
+
+    name: str
+    members: int | None = None  # K of stacked layers
+    has_bias: bool
+    in_features: int  # of one weight matrix, as below
+    out_features: int
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module: ...
+
+    @property
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """A parameter of the module, which tells type and device."""
+
+    @property
+    def n_inputs(self) -> int:
+        """Rows of the weight matrix, the bias included."""
+        return self.in_features + self.has_bias
+
+    @abstractmethod
+    def input_rows(self, x: Tensor) -> Tensor:
+        """Inputs as rows (..., m, D_in), without the column of ones."""
+
+    @abstractmethod
+    def output_rows(self, z: Tensor) -> Tensor:
+        """Outputs as rows (..., m, D_out)."""
+
+    @abstractmethod
+    def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Rows of outputs in the shape of the outputs `like`: undoes `output_rows`."""
+
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """The module's own weights as a matrix, copied."""
+
+    @abstractmethod
+    def assign(self, weights: Tensor) -> None:
+        """Write a weight matrix into the module."""

@@ -1,0 +1,75 @@
+"""From the tensors of a forward and backward pass to each layer's rows and their weights.
+
+A layer may use its weights at several positions of an example: a convolution, or a linear layer with middle dimensions.
+There are two ways to see that as a regression (Eschenhagen et al. 2023, for K-FAC, have both, and their names):
+
+  expand   every position is a row: inputs x_p, outputs x_pᵀW, gradients g_p
+  reduce   every example is a row: inputs are the mean of x_p, and so outputs the mean of x_pᵀW; moving that mean moves the
+           outputs of all positions alike, so its gradient is the sum of g_p
+
+Either way the moments are scaled to N_eff rows. Positions of one example say much the same, so with "expand" each counts as
+a share of an observation: an example has the weight of one observation whatever its number of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bali.layer import Layer, UnsupportedLayerError
+from bali.layer_update import LayerBatch
+from bali.network import Call
+from bali.settings import Sharing
+
+
+def layer_batch(
+    layer: Layer,
+    calls: Sequence[Call],
+    gradients: Sequence[Tensor],  # times root
+    residual: Tensor | None,  # times root
+    local_noise: Sequence[Tensor],  # rows
+    root: Tensor | None,  # (n,) or (K, n), of the examples' weights
+    n: int,
+    sharing: Sharing,
+) -> LayerBatch:
+    """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
+    x = [layer.input_rows(call.x) for call in calls]
+    g = [layer.output_rows(gradient) for gradient in gradients]
+    noise = list(local_noise)
+    if sharing == "reduce" and residual is None:
+        x = [_by_example(rows, n, layer).mean(-2) for rows in x]
+        g = [_by_example(rows, n, layer).sum(-2) for rows in g]
+        noise = [_by_example(rows, n, layer).mean(-2) for rows in noise]
+    roots = [None if root is None else weight_of_rows(root, rows[..., 0]) for rows in g]
+    noise = [rows if r is None else rows * r[..., None] for rows, r in zip(noise, roots, strict=bool(noise))]
+    return LayerBatch(x, g, None if residual is None else layer.output_rows(residual), noise, roots)
+
+
+def _by_example(rows: Tensor, n: int, layer: Layer) -> Tensor:
+    """(..., n · positions, D) to (..., n, positions, D)."""
+    if layer.members is not None:
+        return rows.unsqueeze(-2)  # stacked layers have one row for an example
+    if rows.shape[-2] % n:
+        raise UnsupportedLayerError(
+            f"layer '{layer.name}' has {rows.shape[-2]} rows for {n} examples, so they cannot be averaged by example; "
+            "use sharing='expand' for it"
+        )
+    return rows.reshape(*rows.shape[:-2], n, -1, rows.shape[-1])
+
+
+def row_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over rows, (..., n) to (...)."""
+    return values.mean(-1) if weight is None else (values * weight).sum(-1) / weight.sum(-1)
+
+
+def effective_rows(values: Tensor, weight: Tensor | None) -> float:
+    """How many rows of equal weight the batch (..., n) is worth, (Σw)²/Σw²; the mean over members."""
+    return float(values.shape[-1] if weight is None else (weight.sum(-1).square() / weight.square().sum(-1)).mean())
+
+
+def weight_of_rows(weight: Tensor, rows: Tensor) -> Tensor:
+    """Weights of rows (..., m) from those of examples (..., n), each of which may have become several rows."""
+    if weight.shape[-1] == rows.shape[-1]:
+        return weight
+    return weight.repeat_interleave(rows.shape[-1] // weight.shape[-1], dim=-1)
