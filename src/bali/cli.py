@@ -13,6 +13,7 @@ from bali.commands.evaluate import evaluate
 from bali.commands.fit import fit
 from bali.commands.predict import predict
 from bali.commands.report import report
+from bali.commands.reproduce import reproduce
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -22,7 +23,7 @@ def main() -> None:
     """Bayesian neural networks by layerwise inference (BALI)."""
 
 
-for command in (fit, predict, evaluate, report):
+for command in (fit, predict, evaluate, report, reproduce):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")

@@ -31,6 +31,7 @@ from bali.inference import LayerwiseInference
 from bali.likelihoods import Bernoulli, Gaussian
 from bali.mlp import draw_weights, unit_variances
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+from bali.settings import Reparam
 
 STEP_SIZE, EMA_RATE, NOISE_FLOOR = 0.3, 0.2, 0.01
 #: The paper's, for the output as for every layer. It keeps the standard deviation of an observation above 0.1, five times
@@ -52,6 +53,7 @@ class Setting:
     n_samples: int = 256
     n_grid: int = 400
     seed: int = 0
+    reparam: Reparam = "weight"
 
     def quick(self) -> Setting:
         """A small network and few steps: for a look, not for the numbers."""
@@ -115,14 +117,14 @@ def run(out: Path, *, quick: bool = False, console: Console | None = None) -> li
 # --- one experiment ---------------------------------------------------------------------------------------------
 
 
-def fit(setting: Setting, on_step: Callable[[float], None] | None = None) -> LayerwiseInference:
-    """Train on all rows at every step; `on_step` is told the log-likelihood."""
+def start(setting: Setting) -> LayerwiseInference:
+    """Before the first step."""
     data, generator = setting.data, torch.Generator().manual_seed(setting.seed)
     sizes = [data.x_train.shape[1], *[setting.width] * 3, 1]
     network = _perceptron(sizes)
     unit = unit_variances(sizes)
     draw_weights(network, {name: setting.init_std**2 * v for name, v in unit.items()}, generator)
-    inference = LayerwiseInference(
+    return LayerwiseInference(
         network,
         Gaussian() if data.task == "regression" else Bernoulli(),
         len(data.x_train),
@@ -131,9 +133,15 @@ def fit(setting: Setting, on_step: Callable[[float], None] | None = None) -> Lay
         prior_variance={name: setting.prior_std**2 * v for name, v in unit.items()},
         noise_floor=NOISE_FLOOR,
         output_noise_floor=OUTPUT_NOISE_FLOOR,
+        reparam=setting.reparam,
         generator=generator,
     )
-    x, y = _tensor(data.x_train), _tensor(data.y_train)
+
+
+def fit(setting: Setting, on_step: Callable[[float], None] | None = None) -> LayerwiseInference:
+    """Train on all rows at every step; `on_step` is told the log-likelihood."""
+    inference = start(setting)
+    x, y = _tensor(setting.data.x_train), _tensor(setting.data.y_train)
     for _ in range(setting.n_steps):
         log_likelihood = inference.step(x, y)
         if on_step is not None:
@@ -142,13 +150,18 @@ def fit(setting: Setting, on_step: Callable[[float], None] | None = None) -> Lay
 
 
 def experiment(setting: Setting, on_step: Callable[[float], None] | None = None) -> Experiment:
-    """Fit, and predict everything that is scored or drawn from the same weight samples."""
+    """Fit, score and predict."""
     started = time.perf_counter()
-    data = setting.data
     inference = fit(setting, on_step)
+    return scored(setting, lambda x: inference.predict(x, setting.n_samples), started)
+
+
+def scored(setting: Setting, predict: Callable[[torch.Tensor], Predictive], started: float) -> Experiment:
+    """The scores of a fit that began at `started`; what is scored or drawn is predicted from the same weight samples."""
+    data = setting.data
     grid = _grid(data, setting.n_grid)
     places = [data.x_train, data.x_test, _outside(data.x_train), grid.reshape(-1, data.x_train.shape[1])]
-    everywhere = inference.predict(_tensor(np.concatenate(places)), setting.n_samples)
+    everywhere = predict(_tensor(np.concatenate(places)))
     ends = np.cumsum([len(p) for p in places])
     train, test, outside, on_grid = (
         everywhere.rows(slice(end - len(place), end)) for place, end in zip(places, ends, strict=True)
@@ -225,13 +238,13 @@ def draw(experiments: Sequence[Experiment], out: Path) -> list[Path]:
     """One picture for each experiment, and all of them in `overview.png`."""
     paths = []
     for e in experiments:
-        shows = _panels(e)
+        shows = panels(e)
         figure, axes = plots.new_figure(1, len(shows), width=5.6 if len(shows) > 1 else 6.8)
         for ax, show in zip(axes, shows, strict=True):
             show(ax)
         paths.append(out / f"{e.data.name}.png")
         figure.savefig(paths[-1])
-    shows = [show for e in experiments for show in _panels(e)]
+    shows = [show for e in experiments for show in panels(e)]
     figure, axes = plots.new_figure(len(shows) // 2, 2, width=5.6, height=3.8)
     for ax, show in zip(axes, shows, strict=True):
         show(ax)
@@ -240,7 +253,7 @@ def draw(experiments: Sequence[Experiment], out: Path) -> list[Path]:
     return paths
 
 
-def _panels(e: Experiment) -> list[Callable[[Axes], None]]:
+def panels(e: Experiment) -> list[Callable[[Axes], None]]:
     """What there is to draw of an experiment, each on its own axes."""
     data = (e.data.x_train, e.data.y_train)
     predictive = e.on_grid

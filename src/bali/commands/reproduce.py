@@ -1,0 +1,52 @@
+"""`bali reproduce`: the paper's experiments from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bali.commands.talk import INTERRUPTED, Talk, failing_cleanly
+
+#: What there is to ask for; "all" is everything.
+ALL = "all"
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(metavar="EXPERIMENT...", help="all, or one or more of the paper's experiments by name."),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few steps, rows and splits of everything: minutes, for a look.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Folder of the results; what is there is not run again.  [default: results]"),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="The page made from them.  [default: docs/results.md]"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
+) -> None:
+    """Run the paper's experiments and write a page with our figures beside the paper's.
+
+    With --quick, results and page go to results/quick.
+    """
+    from bali.experiments.reproduce import run
+
+    unknown = [name for name in experiments if name not in (ALL, *run.EXPERIMENTS)]
+    if unknown:
+        raise typer.BadParameter(f"there is no experiment {unknown[0]!r}; there are {', '.join((ALL, *run.EXPERIMENTS))}")
+    names = list(run.EXPERIMENTS) if ALL in experiments else list(dict.fromkeys(experiments))
+    out = out or (Path("results/quick") if quick else Path("results"))
+    page = page or (out / "results.md" if quick else Path("docs/results.md"))
+    with failing_cleanly():
+        try:
+            run.run(names, out, page, quick=quick, n_jobs=jobs)
+        except KeyboardInterrupt as error:
+            Talk().stderr.print(f"interrupted; what is finished is in {out}, and the same command goes on", markup=False)
+            raise typer.Exit(INTERRUPTED) from error
+        typer.echo(page.read_text(encoding="utf-8"))

@@ -1,0 +1,109 @@
+"""One loop for all experiments: what is not on disk yet is run, each finished job is appended, and the page is written.
+
+Lines of an experiment are in `reproduce-NAME.jsonl`. A job that was stopped while its lines were written is run again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import joblib
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bali.experiments.lines import append_line, read_lines, write_lines
+from bali.experiments.reproduce import classification, figures, regression, synthetic
+from bali.experiments.reproduce.job import Job, Line, key_of, stamped
+from bali.experiments.reproduce.page import to_markdown
+from bali.threads import threads_for
+
+#: By experiment, its jobs, given whether only a look is wanted. Some experiments look at the same runs as others.
+EXPERIMENTS: dict[str, Callable[[bool], list[Job]]] = {
+    "synthetic": synthetic.jobs,
+    "bbb-synthetic": synthetic.bbb_jobs,
+    "local-reparam": lambda quick: synthetic.local_jobs(quick) + classification.local_jobs(quick),
+    "regression": regression.jobs,
+    "classification": classification.jobs,
+    "convergence": classification.convergence_jobs,
+    "ood": classification.ood_jobs,
+}
+#: By the experiment that a job names, which has the file of its lines, how it is run.
+RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
+    "synthetic": synthetic.run,
+    "bbb-synthetic": synthetic.bbb_run,
+    "local-reparam": synthetic.local_run,
+    "regression": regression.run,
+    "classification": classification.run,
+}
+
+
+def run(
+    names: Sequence[str],
+    out: Path,
+    page: Path,
+    *,
+    quick: bool = False,
+    n_jobs: int = 1,
+    console: Console | None = None,
+) -> dict[str, list[Line]]:
+    """Run what is missing of these experiments in `n_jobs` processes; then write the page of all that there is."""
+    images = page.parent / "images"
+    done = {key_of(line) for kind in RUNNERS for line in _complete(_file(out, kind))}
+    wanted = {job.key: replace(job, images=images) for name in names for job in EXPERIMENTS[name](quick)}
+    left = [job for key, job in wanted.items() if key not in done]
+    for job, lines in _with_progress(left, n_jobs, console or Console(stderr=True)):
+        for line in lines:
+            append_line(_file(out, job.experiment), line)
+    every = {kind: [line for line in read_lines(_file(out, kind)) if line["quick"] == quick] for kind in RUNNERS}
+    figures.draw(every, images)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(to_markdown(every, quick=quick), encoding="utf-8")
+    return every
+
+
+def _file(out: Path, name: str) -> Path:
+    return out / f"reproduce-{name}.jsonl"
+
+
+def _complete(path: Path) -> list[Line]:
+    """The lines of jobs that are complete; others are taken out of the file."""
+    rows = read_lines(path)
+    found = Counter(key_of(row) for row in rows)
+    complete = [row for row in rows if found[key_of(row)] == row["lines"]]
+    if len(complete) < len(rows):
+        write_lines(path, complete)
+    return complete
+
+
+def run_job(job: Job) -> tuple[Job, list[Line]]:
+    """On one thread: several jobs share the machine."""
+    with threads_for((1,)):
+        return job, stamped(job, RUNNERS[job.experiment](job))
+
+
+def _with_progress(left: Sequence[Job], n_jobs: int, console: Console) -> Iterator[tuple[Job, list[Line]]]:
+    """Jobs as they finish, whichever is first. The bar advances by their expected work, so the time left means something."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TextColumn("{task.fields[finished]} of {task.fields[jobs]} jobs,"),
+        TimeElapsedColumn(),
+        TextColumn("gone,"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("left"),
+    )
+    with ExitStack() as stack:
+        bar = stack.enter_context(Progress(*columns, console=console))
+        stack.enter_context(joblib.parallel_config(backend="loky", inner_max_num_threads=1))
+        task = bar.add_task("reproduce", total=sum(job.cost for job in left), finished=0, jobs=len(left))
+        parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+        longest_first = sorted(left, key=lambda job: -job.cost)
+        finished = parallel(joblib.delayed(run_job)(job) for job in longest_first)
+        for number, (job, lines) in enumerate(finished, start=1):
+            yield job, lines
+            bar.update(task, advance=job.cost, finished=number)

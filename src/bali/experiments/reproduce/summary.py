@@ -1,0 +1,69 @@
+"""Means over splits, paired differences, and the verdict beside a published figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bali.experiments.published import Published
+from bali.experiments.reproduce.job import Line
+
+#: By metric: its name, and 1 where more is worse, −1 where less is.
+METRICS = {
+    "rmse": ("RMSE", 1.0),
+    "log_likelihood": ("Log-likelihood", -1.0),
+    "accuracy": ("Accuracy", -1.0),
+    "ece": ("Expected calibration error", 1.0),
+    "auc": ("Area under the ROC curve", -1.0),
+}
+#: Combined standard errors by which figures may differ and still be called alike.
+ALLOWED = 2.0
+#: Published figures have three decimals: half a unit of the last one is added to their errors.
+ROUNDING = 5e-4
+
+
+class Figure(NamedTuple):
+    mean: float
+    error: float | None  # None for a single split
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.error is None else f"{self.mean:.3f} ± {self.error:.3f}"
+
+
+def figure(values: Sequence[float]) -> Figure | None:
+    """Mean and its standard error."""
+    if not values:
+        return None
+    n = len(values)
+    return Figure(float(np.mean(values)), float(np.std(values, ddof=1) / n**0.5) if n > 1 else None, n)
+
+
+def by_split(rows: Sequence[Line], name: str, method: str, metric: str) -> dict[int, float]:
+    return {row["split"]: row[metric] for row in rows if row["set"] == name and row["method"] == method and metric in row}
+
+
+def figure_of(rows: Sequence[Line], name: str, method: str, metric: str) -> Figure | None:
+    return figure(list(by_split(rows, name, method, metric).values()))
+
+
+def paired_difference(rows: Sequence[Line], name: str, metric: str, method: str, other: str) -> Figure | None:
+    """Of two methods, over the splits that both have: most of what splits do to both is gone from it."""
+    one, two = by_split(rows, name, method, metric), by_split(rows, name, other, metric)
+    return figure([one[k] - two[k] for k in sorted(one.keys() & two.keys())])
+
+
+def gap(ours: Figure, published: Published, metric: str) -> float:
+    """By how many combined standard errors ours is worse."""
+    error = math.hypot(ours.error or 0.0, published.error, ROUNDING)
+    return METRICS[metric][1] * (ours.mean - published.mean) / error
+
+
+def verdict(ours: Figure, published: Published, metric: str) -> str:
+    worse_by = gap(ours, published, metric)
+    if abs(worse_by) <= ALLOWED:
+        return "alike"
+    return f"worse by {worse_by:.1f}" if worse_by > 0 else f"better by {-worse_by:.1f}"

@@ -1,0 +1,259 @@
+"""The paper's experiments again: the table of settings is the paper's, runs resume, the page says what the lines say."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner
+
+from bali import datasets
+from bali.cli import app
+from bali.experiments.lines import read_lines
+from bali.experiments.published import Published
+from bali.experiments.reproduce import classification, members, regression, run, settings, summary
+from bali.experiments.reproduce.job import Job, Line
+from bali.experiments.reproduce.page import to_markdown
+from bali.experiments.reproduce.summary import Figure
+
+QUIET = Console(file=io.StringIO())
+
+
+def stand_in(name: str, n_rows: int = 90) -> datasets.Dataset:
+    """A bent line far from unit scale, with two published splits; constant columns must do no harm."""
+    rng = np.random.default_rng(len(name))
+    X = rng.normal(50.0, 9.0, (n_rows, 3))
+    X[:, 2] = 4.0
+    y = 1000.0 + 20.0 * np.abs(X[:, 0] - 50.0) + rng.normal(0.0, 10.0, n_rows)
+    order = np.stack([rng.permutation(n_rows) for _ in range(2)])
+    index = order[:, : n_rows - 30], order[:, n_rows - 30 :]
+    return datasets.Dataset(name, "regression", X, y, ("a", "b", "c"), "y", (), 1 / 3, 2, *index)
+
+
+def lines_of(name: str, method: str, scores: dict[str, float], spread: float = 0.1, n: int = 4) -> list[Line]:
+    """Lines with known means and standard errors: half of them `spread` above, half below."""
+    common = {"experiment": "regression", "set": name, "method": method, "job_split": None, "quick": False, "lines": n}
+    values = [{m: v + (-1) ** k * spread for m, v in scores.items()} for k in range(n)]
+    return [common | {"split": k, "seconds": 30.0} | value for k, value in enumerate(values)]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def test_rate_falls_by_five_after_three_and_four_fifths_of_the_steps() -> None:
+    yacht = settings.REGRESSION["yacht"]
+    steps = (1, 12_000, 12_001, 16_000, 16_001, 20_000)
+    assert [yacht.rate_at(step) for step in steps] == pytest.approx([0.2, 0.2, 0.04, 0.04, 0.008, 0.008])
+
+
+def test_settings_are_those_of_the_papers_tables() -> None:
+    """By way of the numbers it prints: α, β, σ_r², N_eff/N, batch, steps."""
+
+    def row(s: settings.PaperSetting) -> tuple[Any, ...]:
+        return s.step_size, s.ema_rate, s.prior_variance, s.effective_share, s.batch_size, s.n_steps
+
+    small = (0.3, 0.2, 40, 1, None, 20_000)
+    assert [row(settings.REGRESSION[name]) for name in ("yacht", "concrete", "energy")] == [small] * 3
+    assert row(settings.REGRESSION["redwine"]) == (0.3, 0.2, 40, 1, 1024, 20_000)
+    assert row(settings.REGRESSION["kin8nm"]) == row(settings.REGRESSION["powerplant"]) == (0.3, 0.2, 40, 0.25, 1024, 20_000)
+    assert row(settings.REGRESSION["protein"]) == (0.3, 0.1, 20, 0.25, 2048, 30_000)
+    assert [row(s) for s in settings.CLASSIFICATION.values()] == [
+        (0.1, 0.1, 10, 1 / 4, 2048, 20_000),
+        (0.5, 0.1, 8, 1 / 10, 2048, 20_000),
+        (0.25, 0.05, 10, 1 / 100, 2048, 30_000),
+        (0.25, 0.1, 10, 1 / 50, 2048, 30_000),
+        (0.25, 0.1, 10, 1 / 50, 2048, 30_000),
+    ]
+    assert {name: s.learning_rate for name, s in settings.ADAM.items() if s.learning_rate != 0.001} == {
+        "mnist": 0.002,
+        "fashion_mnist": 0.002,
+    }
+
+
+def test_settings_reach_the_inference() -> None:
+    """Priors, N_eff and the schedule as the inference holds them; the first layer is unscaled."""
+    setting = replace(settings.REGRESSION["kin8nm"], n_steps=3, n_splits=2)
+    pool = members.table_pool(members.splits_of(stand_in("kin8nm"), setting, published=True), 0)
+    inference = members.fit_bali(pool, setting)
+    used = inference.settings
+    assert used.prior_variance == {"0": 40.0, "2": pytest.approx(40.0 / 51)}
+    assert used.effective_size == pytest.approx(60 / 4)
+    assert (used.noise_floor, used.output_noise_floor, used.target_noise, used.reparam) == (0.01, 1e-4, True, "weight")
+    assert [used.rate_at(step) for step in (1, 2, 3)] == pytest.approx([0.2, 0.04, 0.008])
+    assert inference.network.members == 2
+    assert inference.steps == 3
+
+
+def test_pool_holds_each_split_at_its_own_scale() -> None:
+    data = stand_in("yacht")
+    pool = members.table_pool(members.splits_of(data, settings.REGRESSION["yacht"].quick(), published=True), 0)
+    for k in range(2):
+        split = data.split(k)
+        own = pool.x[pool.rows[k]]
+        varying = split.X_train[:, :2]
+        expected = (varying - varying.mean(0)) / varying.std(0)
+        np.testing.assert_allclose(own[:, :2].numpy(), expected, atol=1e-5)
+        assert not own[:, 2].any()
+        back = pool.y[pool.rows[k], 0].double().numpy() * pool.scale[k] + pool.mean[k]
+        np.testing.assert_allclose(back, split.y_train, rtol=1e-5)
+        np.testing.assert_array_equal(pool.y_test[k].numpy(), split.y_test)
+
+
+# --- regression -------------------------------------------------------------------------------------------------
+
+
+def test_regression_scores_are_those_of_each_members_mixture() -> None:
+    """A second formulation: all members predicted at once, densities of SciPy at targets scaled by hand."""
+    data, setting = stand_in("energy"), settings.REGRESSION["energy"].quick()
+    got = regression.paper_scores(data, setting, published=True)
+    pool = members.table_pool(members.splits_of(data, setting, published=True), 0)
+    inference = members.fit_bali(pool, setting)
+    for k, line in enumerate(got):
+        one = inference.take_members([k]).predict(pool.x_test[k], setting.n_samples)
+        means = one.means[..., 0].double().numpy() * pool.scale[k] + pool.mean[k]  # type: ignore[attr-defined]
+        std = one.noise[:, 0].double().sqrt().numpy() * pool.scale[k]  # type: ignore[attr-defined]
+        y = data.split(k).y_test
+        assert line["rmse"] == pytest.approx(np.sqrt(((means.mean(0) - y) ** 2).mean()), rel=1e-6)
+        density = stats.norm.pdf(y, means, std).mean(0)
+        assert line["log_likelihood"] == pytest.approx(np.log(density).mean(), rel=1e-5)
+        # The line is a good fit: the noise is 10, the targets' own spread more than ten times as much.
+        assert line["rmse"] < 45
+        assert line["log_likelihood"] > stats.norm.logpdf(y, y.mean(), y.std()).mean() + 0.5
+        assert line["settings"]["step_size"] == 0.3
+        assert line["settings"]["output_noise_floor"] == 1e-4
+
+
+def test_quick_regression_runs_resumes_and_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load", stand_in)
+    for name in set(settings.REGRESSION) - {"yacht", "redwine"}:  # these have all rows in a batch, and mini-batches
+        monkeypatch.delitem(settings.REGRESSION, name)
+    smaller = replace(settings.REGRESSION["redwine"], batch_size=40)
+    monkeypatch.setitem(settings.REGRESSION, "redwine", smaller)
+    page, file = tmp_path / "page" / "results.md", tmp_path / "reproduce-regression.jsonl"
+    run.run(["regression"], tmp_path, page, quick=True, console=QUIET)
+    rows = read_lines(file)
+    assert [(r["set"], r["method"]) for r in rows].count(("yacht", "ours")) == 2
+    assert len(rows) == 2 * 3 * 2
+    assert all(r["rmse"] < 120 and r["version"] and "seconds" in r for r in rows)
+    assert "| yacht | 0.642 ± 0.042 |" in page.read_text()
+    assert "A quick run" in page.read_text()
+
+    # The last line is lost, as if the run had been stopped while it wrote: that job alone is run again.
+    lost = rows[-1]
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    ran, run_job = [], run.run_job
+
+    def noted(job: Job) -> tuple[Job, list[Line]]:
+        ran.append(job)
+        return run_job(job)
+
+    monkeypatch.setattr(run, "run_job", noted)
+    run.run(["regression"], tmp_path, page, quick=True, console=QUIET)
+    assert [(job.name, job.method, job.split) for job in ran] == [(lost["set"], lost["method"], lost["job_split"])]
+    again = read_lines(file)
+    assert len(again) == len(rows)
+    assert again[-1]["rmse"] == lost["rmse"]  # seeded
+
+
+def test_full_jobs_are_as_many_as_the_paper_has_splits() -> None:
+    every = regression.jobs(quick=False)
+    assert sum(job.method == "ours" for job in every) == 6 * 20 + 5
+    assert sum(job.split is None for job in every) == 2 * 7
+    assert len({job.key for job in every}) == len(every)
+    assert all(job.cost >= 1 for job in every)
+
+
+# --- figures and page -------------------------------------------------------------------------------------------
+
+
+def test_differences_are_paired() -> None:
+    rows = lines_of("yacht", "ours", {"rmse": 2.0}) + lines_of("yacht", "paper", {"rmse": 1.5})
+    difference = summary.paired_difference(rows, "yacht", "rmse", "ours", "paper")
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.5)
+    assert difference.error == pytest.approx(0.0, abs=1e-12)  # each alone has an error of 0.1/√3
+    alone = summary.figure_of(rows, "yacht", "ours", "rmse")
+    assert alone is not None
+    assert alone.error == pytest.approx(0.1 / math.sqrt(3))
+    assert summary.paired_difference(rows, "yacht", "rmse", "ours", "other") is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "said"),
+    [
+        ("rmse", 1.0, "alike"),
+        ("rmse", 1.5, "worse by 10.0"),
+        ("rmse", 0.5, "better by 10.0"),
+        ("log_likelihood", 1.5, "better by 10.0"),
+        ("accuracy", 0.5, "worse by 10.0"),
+        ("ece", 1.5, "worse by 10.0"),
+    ],
+)
+def test_verdicts_know_which_way_is_worse(metric: str, mean: float, said: str) -> None:
+    assert summary.verdict(Figure(mean, 0.03, 20), Published(1.0, 0.04), metric) == said
+
+
+def test_rounding_of_published_figures_is_no_difference() -> None:
+    assert summary.verdict(Figure(0.8674, 0.0001, 5), Published(0.867, 0.0), "accuracy") == "alike"
+
+
+def test_page_says_what_the_lines_say() -> None:
+    rows = lines_of("energy", "paper", {"rmse": 0.451, "log_likelihood": -0.61})
+    page = to_markdown({"regression": rows})
+    assert "| energy | 0.451 ± 0.016 | 0.451 ± 0.058 | alike | – | – | – | – | – |" in page
+    assert "| regression | 0.5 |" in page
+    assert "A quick run" not in page
+    assert "## Regression" not in to_markdown({"regression": []})
+
+
+def test_command_says_which_experiments_there_are(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["reproduce", "cifar", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "cifar" in result.output
+
+
+def test_command_without_data_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> datasets.Dataset:
+        raise datasets.DataError(f"{name!r} is not here: run `bali data fetch {name}`")
+
+    monkeypatch.setattr(datasets, "load", absent)
+    result = CliRunner().invoke(app, ["reproduce", "regression", "--quick", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "bali data fetch" in result.output
+
+
+def test_page_in_the_repository_is_that_of_the_results() -> None:
+    root = Path(__file__).parents[1]
+    rows = {kind: read_lines(root / f"results/reproduce-{kind}.jsonl") for kind in run.RUNNERS}
+    full = {kind: [line for line in found if not line["quick"]] for kind, found in rows.items()}
+    page = root / "docs/results.md"
+    assert (page.read_text() if page.exists() else None) == (to_markdown(full) if any(full.values()) else None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("BALI_DATA" not in os.environ, reason="BALI_DATA does not name the folder of the benchmark data")
+def test_a_quick_look_at_everything(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "results.md").read_text()
+    pictures = re.findall(r"\]\((images/[^)]+)\)", page)
+    assert len(pictures) == 3 * 3 + 2 * len(classification.CURVES) + len(classification.OTHER)
+    assert all((tmp_path / picture).exists() for picture in pictures)
+    found = {kind: read_lines(tmp_path / f"reproduce-{kind}.jsonl") for kind in run.RUNNERS}
+    # Better than guessing everywhere, after a few steps on a few rows.
+    spreads = {"yacht": 15.0, "concrete": 16.6, "energy": 10.1, "redwine": 0.81, "kin8nm": 0.26, "powerplant": 17.0}
+    for row in found["regression"]:
+        assert row["rmse"] < spreads.get(row["set"], 6.1)
+    chances = {"mnist": 0.1, "fashion_mnist": 0.1, "spam": 0.61, "telescope": 0.65, "diabetes": 0.7}
+    for row in found["classification"]:
+        assert row["accuracy"] > chances[row["set"]] + 0.05
+    assert sum(len(rows) for rows in found.values()) == 3 + 9 + 6 + 7 * 6 + (4 * 5 + 4) * 2
