@@ -151,7 +151,8 @@ def _mnist(rows: list[Line]) -> list[str]:
     lines = [_wrapped(text), "", "| method | steps | the last | accuracy | log-likelihood | ECE | near enough | seconds |"]
     lines.append("|---" * 8 + "|")
     for row in (row for row in rows if row["set"] == "mnist"):
-        near = "yes" if abs(row["accuracy"] - MNIST_ACCURACY) <= MNIST_MARGIN else "no"
+        points = 100 * abs(row["accuracy"] - MNIST_ACCURACY)
+        near = "yes" if points <= 100 * MNIST_MARGIN else f"no: {points:.2f} points away"
         scores = " | ".join(f"{row[key]:.4f}" for key in ("accuracy", "log_likelihood", "ece"))
         steps = f"{row['steps']:,} | {row['last_steps']:,}"
         lines.append(f"| {_title(row['method'])} | {steps} | {scores} | {near} | {row['seconds']:.0f} |")
