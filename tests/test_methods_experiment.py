@@ -218,7 +218,7 @@ def test_page_judges_images() -> None:
     }
     rows = [score | {"method": "map", "accuracy": 0.9835}, score | {"method": "mc_dropout", "accuracy": 0.9851}]
     page = to_markdown(rows)
-    assert "| MAP | 3,000 | 500 | 0.9835 | -0.0500 | 0.0040 | no | 60 |" in page
+    assert "| MAP | 3,000 | 500 | 0.9835 | -0.0500 | 0.0040 | no: 0.25 points away | 60 |" in page
     assert "| MC dropout | 3,000 | 500 | 0.9851 | -0.0500 | 0.0040 | yes | 60 |" in page
     assert "MNIST: 2.0 minutes" in " ".join(page.split())
 
