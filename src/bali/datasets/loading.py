@@ -29,7 +29,7 @@ def find_entry(name: str) -> Entry:
     try:
         return ENTRIES[name]
     except KeyError:
-        raise ValueError(f"there is no data set {name!r}; there are {', '.join(NAMES)}") from None
+        raise ValueError(f"there is no data set {name!r}; there are {', '.join(n for n in NAMES if n in ENTRIES)}") from None
 
 
 def fetch(name: str, on_arrival: OnArrival = lambda arrived: None) -> Path:
