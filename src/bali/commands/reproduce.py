@@ -29,6 +29,13 @@ def reproduce(
         Path | None,
         typer.Option(dir_okay=False, help="The page made from them.  [default: docs/results.md]"),
     ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this one: paper, paper-random, ours, map, mc_dropout or local. Repeat for several."),
+    ] = None,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Of the paper's steps in regression and classification.")
+    ] = 1.0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
 ) -> None:
     """Run the paper's experiments and write a page with our figures beside the paper's.
@@ -45,7 +52,7 @@ def reproduce(
     page = page or (out / "results.md" if quick else Path("docs/results.md"))
     with failing_cleanly():
         try:
-            run.run(names, out, page, quick=quick, n_jobs=jobs)
+            run.run(names, out, page, quick=quick, methods=method or (), share=share, n_jobs=jobs)
         except KeyboardInterrupt as error:
             Talk().stderr.print(f"interrupted; what is finished is in {out}, and the same command goes on", markup=False)
             raise typer.Exit(INTERRUPTED) from error

@@ -72,7 +72,7 @@ def ood_jobs(quick: bool) -> list[Job]:
 
 
 def run(job: Job) -> list[Line]:
-    data, setting = datasets.load(job.name), setting_of(job.name, job.quick)
+    data, setting = datasets.load(job.name), setting_of(job.name, job.quick).shortened(job.share)
     start = time.perf_counter()
     others = _other_images(job.name, setting) if job.name in OTHER else None
     if job.split is not None:

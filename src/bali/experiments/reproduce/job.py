@@ -18,6 +18,8 @@ class Job:
     method: str
     split: int | None = None
     quick: bool = False
+    #: Of the paper's number of steps.
+    share: float = field(default=1.0, compare=False)
     #: Expected work, about a second of one core each: what the bar of a run advances by.
     cost: int = field(default=1, compare=False)
     #: For pictures; None: none are drawn.
@@ -42,6 +44,7 @@ def stamped(job: Job, scores: list[Line]) -> list[Line]:
         "method": job.method,
         "job_split": job.split,
         "quick": job.quick,
+        "share": job.share,
         "lines": len(scores),
     }
     return [common | {"split": first + k} | score for k, score in enumerate(scores)]

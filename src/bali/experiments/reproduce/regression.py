@@ -30,7 +30,7 @@ STEP_SECONDS, ROW_SECONDS = 0.007, 0.014
 
 
 def setting_of(job: Job) -> PaperSetting:
-    return REGRESSION[job.name].quick() if job.quick else REGRESSION[job.name]
+    return REGRESSION[job.name].quick() if job.quick else REGRESSION[job.name].shortened(job.share)
 
 
 def jobs(quick: bool) -> list[Job]:

@@ -49,6 +49,10 @@ class PaperSetting:
             hidden=tuple(min(width, 64) for width in self.hidden),
         )
 
+    def shortened(self, share: float) -> PaperSetting:
+        """The same with a share of its steps; β falls after the same shares of them."""
+        return replace(self, n_steps=max(1, round(share * self.n_steps)))
+
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""
         drops = sum(step > share * self.n_steps for share in RATE_DROPS_AT)
