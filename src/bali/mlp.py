@@ -39,27 +39,21 @@ def stacked_mlp(members: int, sizes: Sequence[int], activation: str) -> nn.Seque
 def unit_variances(sizes: Sequence[int]) -> dict[str, float]:
     """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
 
-    The paper does not scale the inputs of the first layer. That suits tables of a few columns; many columns are scaled
-    so that the layer's outputs keep the spread that ten unit-variance columns would give.
+    The paper does not scale the inputs of the first layer. Here they are scaled so that the layer's outputs have the
+    spread that nine unit-variance columns and a bias would give, whatever the number of columns.
     """
     names = [str(2 * i) for i in range(len(sizes) - 1)]
-    first = min(1.0, 10.0 / (sizes[0] + 1))
+    first = 10.0 / (sizes[0] + 1)
     return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
 
 
-def default_effective_size(n: float) -> float:
-    """N_eff for n rows: all rows of a small table; beyond 2,000, growing with the root of their number."""
-    return n if n <= 2000 else (2000 * n) ** 0.5
-
-
-def default_members(n: float) -> int:
-    """How many posteriors to mix: small tables gain most from a mixture, and it costs them least."""
-    return 10 if n <= 500 else 5
-
-
 @torch.no_grad()
-def draw_weights(module: nn.Module, variances: dict[str, float], generator: torch.Generator) -> None:
-    """Initial weights and biases N(0, variance) for each layer."""
+def draw_weights(
+    module: nn.Module, variances: dict[str, float], generator: torch.Generator, of_member: Tensor | None = None
+) -> None:
+    """Initial weights and biases N(0, variance) for each layer, times a factor (K,) of each stacked member's."""
     for name, variance in variances.items():
         for parameter in module.get_submodule(name).parameters():
             parameter.normal_(0.0, variance**0.5, generator=generator)
+            if of_member is not None:
+                parameter.mul_(of_member.sqrt().reshape(-1, *[1] * (parameter.dim() - 1)))

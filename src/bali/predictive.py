@@ -43,6 +43,14 @@ class Predictive(ABC):
     def rows(self, index: Any) -> Predictive:
         """The same prediction for some of the rows."""
 
+    @property
+    @abstractmethod
+    def n_components(self) -> int: ...
+
+    @abstractmethod
+    def components(self, index: Tensor) -> Predictive:
+        """The mixture of some of the components."""
+
 
 @dataclass(frozen=True)
 class RegressionPredictive(Predictive):
@@ -106,6 +114,19 @@ class RegressionPredictive(Predictive):
         if self.dof is None:
             return 1.0
         return self.dof / (self.dof - 2.0) if self.dof > 2.0 else math.inf
+
+    @property
+    def n_components(self) -> int:
+        return len(self.means)
+
+    def components(self, index: Tensor) -> RegressionPredictive:
+        noise = self.noise if len(self.noise) == 1 else self.noise[index]
+        inflation = None if self.inflation is None else self.inflation[index]
+        return RegressionPredictive(self.means[index], noise, inflation, self.dof)
+
+    def with_noise(self, scale: float, dof: float | None) -> RegressionPredictive:
+        """The same means with `scale` times the noise, and the tails of a Student-t with so many degrees of freedom."""
+        return RegressionPredictive(self.means, self.noise * scale, self.inflation, dof)
 
     def component_log_prob(self, y: Tensor) -> Tensor:
         d = self.means.shape[-1]
@@ -185,6 +206,13 @@ class ClassPredictive(Predictive):
     @property
     def n_rows(self) -> int:
         return self.component_probabilities.shape[1]
+
+    @property
+    def n_components(self) -> int:
+        return len(self.component_probabilities)
+
+    def components(self, index: Tensor) -> ClassPredictive:
+        return ClassPredictive(self.component_probabilities[index])
 
     @property
     def probabilities(self) -> Tensor:

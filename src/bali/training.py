@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from bali import resume
+from bali.calibration import calibrated_scores
+from bali.held_out import predict_held_out
 from bali.inference import LayerwiseInference
 
 Outcome = Literal["converged", "max_iter", "interrupted"]
@@ -31,17 +33,20 @@ class Plan:
     max_steps: int
     batch_size: int
     ema_rate: float
-    rate_decay: float = 0.2  # of the moving-average rate, from phase to phase
+    rate_decay: float = 0.3  # of the moving-average rate, from phase to phase
     step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
-    n_phases: int = 3
+    n_phases: int = 4
+    phase_ends: tuple[float, ...] = (0.5, 0.7, 0.85)  # shares of `max_steps` after which a phase is over in any case
     check_every: int = 25
+    check_growth: float = 0.06  # checks are apart by at least this share of the steps done: late steps change little
     patience: int = 4  # checks without an improvement of `tolerance` that end a candidate's phase
     tolerance: float = 1e-3
     n_samples: int = 8  # weight samples of each member for a check
 
     def checks_at(self, step: int) -> bool:
         """Early steps change most, so they are looked at more often."""
-        return step % self.check_every == 0 or step in (5, 10, 15, 20) or step == self.max_steps
+        apart = self.check_every * max(1, round(self.check_growth * step / self.check_every))
+        return step % apart == 0 or step in (5, 10, 15, 20) or step == self.max_steps
 
 
 @dataclass
@@ -116,10 +121,14 @@ class Race:
             if candidate.see(score, self.plan.tolerance):
                 candidate.score, candidate.row_scores, candidate.step = score, scores[place], step
                 candidate.state = self.inference.take_members(self._members([place])).state_dict()
-            candidate.trailed = candidate.trailed + 1 if self._is_behind(candidate, 2.0) else 0
+            # In the first phase being behind may only mean to be slower: weak priors are, and often end ahead.
+            behind = self.phase > 1 and self._is_behind(candidate, 2.0)
+            candidate.trailed = candidate.trailed + 1 if behind else 0
         patience = self.plan.patience
         going = [place for place, c in enumerate(self.running) if c.waited < patience and c.trailed < 2 * patience]
-        if not going:
+        ends = self.plan.phase_ends
+        late = self.phase <= len(ends) and step >= ends[self.phase - 1] * self.plan.max_steps
+        if not going or (late and step < self.plan.max_steps):
             return self._next_phase()
         if len(going) < len(self.running):
             self.inference = self.inference.take_members(self._members(going))
@@ -230,11 +239,10 @@ def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generato
 def validation_scores(
     inference: LayerwiseInference, x: Tensor, y: Tensor, weight: Tensor, held_out: Tensor, n_samples: int
 ) -> tuple[Tensor, Tensor]:
-    """For each candidate the log-likelihood of the held-out rows (C, n), each predicted by the fold that left it out.
+    """For each candidate the calibrated log-likelihood of the held-out rows (C, n), fold after fold, and their weights.
 
-    Also the weights of these rows.
+    The noise or the temperature is fitted in the end, so a candidate is not to blame for its own.
     """
-    rows = held_out.any(0)
-    components = inference.predict(x[rows], n_samples).component_log_prob(y[rows])
-    by_fold = components.reshape(n_samples, -1, *held_out[:, rows].shape).logsumexp(0) - math.log(n_samples)  # (C, F, n)
-    return (by_fold * held_out[:, rows]).sum(1), weight[rows]  # a row is held out by one fold only
+    found = predict_held_out(inference, x, y, weight, held_out, n_samples)
+    scores = [calibrated_scores(found.parts([c])) for c in range(found.n_candidates)]
+    return torch.stack(scores), torch.cat(found.weight)

@@ -17,45 +17,50 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from bali import estimator_files
+from bali import defaults, estimator_files
 from bali.estimators.distributional import Array, DistributionalEstimator
 from bali.folds import merged_rows, validation_masks
 from bali.health import Health, layer_health
+from bali.held_out import Part, predict_held_out
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
-from bali.mlp import ACTIVATIONS, default_effective_size, default_members, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
 from bali.predictive import Predictive
 from bali.progress import training_bar
 from bali.settings import Reparam
 from bali.threads import threads_for
 from bali.training import Plan, Progress, train
 
+#: Weight samples of each member for what is fitted on held-out rows.
+CALIBRATION_SAMPLES = 32
+
 
 class BALIEstimator(DistributionalEstimator):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _likelihood: ClassVar[type[Likelihood]]
+    _bends_inputs = True
     inference_: LayerwiseInference
     prior_variance_: list[float]
 
     def __init__(
         self,
-        hidden_layer_sizes: Sequence[int] = (50,),
-        activation: str = "relu",
+        hidden_layer_sizes: Sequence[int] | None = None,
+        activation: str = "gelu",
         *,
-        step_size: float = 0.3,
-        ema_rate: float = 0.2,
-        prior_variance: float | Sequence[float] = (0.3, 4.0, 50.0),
-        noise_floor: float = 0.01,
-        output_noise_floor: float = 1e-3,
+        step_size: float = 1.0,
+        ema_rate: float | None = None,
+        prior_variance: float | Sequence[float] | None = None,
+        noise_floor: float = 1e-3,
+        output_noise_floor: float = 1e-4,
         effective_size: float | None = None,
         reparam: Reparam = "weight",
         target_noise: bool = False,
         batch_size: int = 2048,
-        max_iter: int = 3000,
+        max_iter: int = 1000,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 4,
+        n_iter_no_change: int = 10,
         n_members: int | None = None,
         n_samples: int = 256,
         warm_start: bool = False,
@@ -122,8 +127,9 @@ class BALIEstimator(DistributionalEstimator):
         plan = Plan(
             max_steps=self.max_iter,
             batch_size=self.batch_size,
-            ema_rate=self.ema_rate,
+            ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
             patience=self.n_iter_no_change,
+            n_samples=32 if len(rows) <= 2000 else 8,  # few rows need more of them, and can have them
         )
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         with threads_for(self.layer_sizes_):
@@ -185,14 +191,26 @@ class BALIEstimator(DistributionalEstimator):
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Rows in float64 cost little while they are few, and make results independent of their order.
         self.dtype_ = "float64" if X.size <= 2**13 else "float32"
-        self.layer_sizes_ = [X.shape[1], *self.hidden_layer_sizes, self._n_outputs(values)]
         self.n_train_ = float(weight.sum())
-        self.n_members_ = default_members(self.n_train_) if self.n_members is None else self.n_members
+        hidden = self.hidden_layer_sizes
+        if hidden is None:
+            hidden = defaults.hidden_layer_sizes(self.n_train_, X.shape[1])
+        self.layer_sizes_ = [X.shape[1], *hidden, self._n_outputs(values)]
+        self.n_members_ = defaults.members(self.n_train_, X.shape[1]) if self.n_members is None else self.n_members
         self.inference_ = self._build(prior_variances)
+
+    def _effective_size(self, n: float) -> float:
+        return defaults.class_effective_size(n) if self._is_classifier else defaults.effective_size(n)
+
+    @property
+    def _stream_rate(self) -> float:
+        return defaults.STREAM_RATE if self.ema_rate is None else self.ema_rate
 
     def _prior_variances(self) -> list[float]:
         """The candidates."""
         variance = self.prior_variance
+        if variance is None:
+            variance = defaults.prior_variances(self.n_features_in_, classes=self._is_classifier)
         return list(variance) if isinstance(variance, Sequence) else [variance]
 
     def _build(self, prior_variances: list[float]) -> LayerwiseInference:
@@ -202,19 +220,20 @@ class BALIEstimator(DistributionalEstimator):
         module.to(self._device, getattr(torch, self.dtype_))
         unit = unit_variances(self.layer_sizes_)
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        draw_weights(module, unit, generator)
-        n = self.n_train_
         variance = self._tensor(np.repeat(prior_variances, self.n_members_))
+        initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], self.n_members_))
+        draw_weights(module, unit, generator, initial)
+        n = self.n_train_
         return LayerwiseInference(
             module,
             self._likelihood(),
             max(round(n), 1),
             step_size=self.step_size,
-            ema_rate=self.ema_rate,
+            ema_rate=self._stream_rate,
             prior_variance={name: variance * v for name, v in unit.items()},
             noise_floor=self.noise_floor,
             output_noise_floor=self.output_noise_floor,
-            effective_size=default_effective_size(n) if self.effective_size is None else self.effective_size,
+            effective_size=self._effective_size(n) if self.effective_size is None else self.effective_size,
             reparam=self.reparam,
             target_noise=self.target_noise,
             generator=generator,
@@ -237,7 +256,7 @@ class BALIEstimator(DistributionalEstimator):
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
         x, t, w = self._inputs(rows), self._target_tensor(values), self._tensor(weight)
-        log_likelihood = self.inference_.step(x, t, self.ema_rate, w)
+        log_likelihood = self.inference_.step(x, t, self._stream_rate, w)
         self.n_iter_ += 1
         self.best_iter_ = self.n_iter_
         self.loss_curve_.append(-float(log_likelihood.mean()))
@@ -246,6 +265,12 @@ class BALIEstimator(DistributionalEstimator):
     @abstractmethod
     def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         """What is fitted on the held-out rows after training."""
+
+    def _held_out_parts(self, X: Array, values: Array, weight: Array, masks: Array) -> list[Part]:
+        """Every held-out row, predicted by the members that did not see it, all candidates mixed."""
+        data = self._inputs(X), self._target_tensor(values), self._tensor(weight)
+        found = predict_held_out(self.inference_, *data, torch.as_tensor(masks, device=self._device), CALIBRATION_SAMPLES)
+        return found.parts(range(found.n_candidates))
 
     # --- prediction ---------------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from bali.calibration import fit_temperature
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, ClassificationEstimator
@@ -21,6 +19,4 @@ class BALIClassifier(ClassificationEstimator, BALIEstimator):
     def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         self.temperature_ = 1.0
         if masks is not None:
-            held_out = torch.as_tensor(masks, device=self._device)
-            data = self._inputs(X), self._target_tensor(values), self._tensor(weight)
-            self.temperature_ = fit_temperature(self.inference_, *data, held_out)
+            self.temperature_ = fit_temperature(self._held_out_parts(X, values, weight, masks))

@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from bali.input_scaling import InputScaling
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
 
 Array = NDArray[Any]
@@ -31,8 +32,9 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _is_classifier: ClassVar[bool]
     device: str
     dtype_: str
-    input_mean_: Array
-    input_scale_: Array
+    #: Columns with heavy tails are bent.
+    _bends_inputs: ClassVar[bool] = False
+    input_scaling_: Array  # the five rows of an `InputScaling`
 
     # --- input --------------------------------------------------------------------------------------------------
 
@@ -60,11 +62,10 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return torch.as_tensor(array, dtype=getattr(torch, self.dtype_), device=self._device)
 
     def _learn_input_scales(self, X: Array, weight: Array | None = None) -> None:
-        scaler = StandardScaler().fit(X, sample_weight=weight)  # gives constant columns a scale of 1
-        self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+        self.input_scaling_ = np.stack(InputScaling.learn(X, weight, bends=self._bends_inputs))
 
     def _inputs(self, X: Array) -> Tensor:
-        return self._tensor((X - self.input_mean_) / self.input_scale_)
+        return self._tensor(InputScaling(*self.input_scaling_)(X))
 
     # --- targets; each task has its own -------------------------------------------------------------------------
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from numpy.typing import ArrayLike
+
+from bali.calibration import fit_noise
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.likelihoods import Gaussian
+from bali.predictive import Predictive, RegressionPredictive
 
 
 class BALIRegressor(RegressionEstimator, BALIEstimator):
@@ -51,6 +57,21 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     """
 
     _likelihood = Gaussian
+    noise_scale_: float
+    noise_dof_: float | None
 
     def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
-        """Nothing: the noise is inferred with the weights."""
+        """The noise was inferred with the weights; rows that were not trained on know it better."""
+        self.noise_scale_, self.noise_dof_ = 1.0, None
+        if masks is not None:
+            self.noise_scale_, self.noise_dof_ = fit_noise(self._held_out_parts(X, values, weight, masks))
+
+    def _standard_dist(self, X: ArrayLike) -> Predictive:
+        return self._calibrated(super()._standard_dist(X))
+
+    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
+        return map(self._calibrated, super()._chunks(X))
+
+    def _calibrated(self, predictive: Predictive) -> RegressionPredictive:
+        assert isinstance(predictive, RegressionPredictive)
+        return predictive.with_noise(self.noise_scale_, self.noise_dof_)
