@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from bali import likelihoods
+from bali import distributed, likelihoods
 from bali.estimator_files import load
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
@@ -31,6 +31,7 @@ __all__ = [
     "Predictive",
     "StackedLinear",
     "UnsupportedLayerError",
+    "distributed",
     "input_moments",
     "likelihoods",
     "load",

@@ -27,6 +27,12 @@ class Layer(ABC):
     has_bias: bool
     in_features: int  # of one weight matrix, as below
     out_features: int
+    step_share: float = 1.0  # of α that targets of the layer move; less where several matrices move the same outputs
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs that an output depends on, without the bias."""
+        return self.in_features
 
     @property
     @abstractmethod

@@ -170,6 +170,10 @@ class MNIW:
         vars(other)["scale_factor"] = self.scale_factor
         return other
 
+    def adopt_precision_factor(self, factor: Tensor) -> None:
+        """Take over a factor that was computed elsewhere."""
+        self._of_precision["factor", factor.dtype] = factor
+
     def to(self, dtype: torch.dtype) -> MNIW:
         """The same distribution in another type; factors are converted, not computed again."""
         if dtype == self.mean.dtype:

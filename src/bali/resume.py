@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from bali import files
 from bali.layer_update import LayerState
 from bali.moments import DebiasedRate, Moments
 
@@ -48,6 +52,19 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
         "repairs": {"count": dict(inference.repairs.count), "largest": dict(inference.repairs.largest)},
     }
     return {"meta": meta, "tensors": tensors}
+
+
+def save(inference: LayerwiseInference, path: str | os.PathLike[str]) -> None:
+    group, state = inference.group, inference.state_dict()
+    with nullcontext() if group is None else group.together():
+        if group is None or group.rank == 0:
+            files.write(path, "inference state", state["meta"], state["tensors"])
+
+
+def load(inference: LayerwiseInference, path: str | os.PathLike[str]) -> None:
+    group, read = inference.group, functools.partial(files.read, path, "inference state")
+    meta, tensors = read() if group is None else group.objects_from_first(read)
+    inference.load_state_dict({"meta": meta, "tensors": tensors})
 
 
 def _prior_precision(inference: LayerwiseInference) -> dict[str, Any]:

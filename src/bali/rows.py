@@ -34,9 +34,10 @@ def layer_batch(
     sharing: Sharing,
 ) -> LayerBatch:
     """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
-    x = [layer.input_rows(call.x) for call in calls]
-    g = [layer.output_rows(gradient) for gradient in gradients]
-    noise = list(local_noise)
+    own = layer.weight.dtype  # passes may have run in a narrower one
+    x = [layer.input_rows(call.x).to(own) for call in calls]
+    g = [layer.output_rows(gradient).to(own) for gradient in gradients]
+    noise = [rows.to(own) for rows in local_noise]
     if sharing == "reduce" and residual is None:
         x = [_by_example(rows, n, layer).mean(-2) for rows in x]
         g = [_by_example(rows, n, layer).sum(-2) for rows in g]
@@ -56,16 +57,6 @@ def _by_example(rows: Tensor, n: int, layer: Layer) -> Tensor:
             "use sharing='expand' for it"
         )
     return rows.reshape(*rows.shape[:-2], n, -1, rows.shape[-1])
-
-
-def row_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows, (..., n) to (...)."""
-    return values.mean(-1) if weight is None else (values * weight).sum(-1) / weight.sum(-1)
-
-
-def effective_rows(values: Tensor, weight: Tensor | None) -> float:
-    """How many rows of equal weight the batch (..., n) is worth, (Σw)²/Σw²; the mean over members."""
-    return float(values.shape[-1] if weight is None else (weight.sum(-1).square() / weight.square().sum(-1)).mean())
 
 
 def weight_of_rows(weight: Tensor, rows: Tensor) -> Tensor:

@@ -41,6 +41,8 @@ class Settings:
     noise_every: int = 1
     input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
     sharing: Sharing | Mapping[str, Sharing] = "expand"
+    forward_dtype: torch.dtype | None = None
+    max_block: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -53,6 +55,8 @@ class Settings:
                 raise ValueError(
                     f"sharing must be one of {', '.join(_SHARINGS)}, or one for each layer name; got {sharing!r}"
                 )
+        if self.max_block is not None and self.max_block < 1:
+            raise ValueError(f"max_block must be at least 1, got {self.max_block}")
         if self.noise_every < 1:
             raise ValueError(f"noise_every must be at least 1, got {self.noise_every}")
         if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1):
@@ -72,7 +76,7 @@ class Settings:
         if isinstance(variance, Mapping):
             variance = variance.get(layer.name)
         if variance is None:
-            variance = 10.0 / (layer.in_features + 1)
+            variance = 10.0 / (layer.fan_in + 1)
         _check_positive(f"prior_variance of layer '{layer.name}'", variance)
         prior = MNIW.prior(
             layer.n_inputs,
@@ -104,6 +108,13 @@ class Settings:
             unknown = set(value) - set(names) if isinstance(value, Mapping) else set()
             if unknown:
                 raise ValueError(f"{setting} names unknown layers {sorted(unknown)}; there are {list(names)}")
+
+    def check_forward_dtype(self, own: torch.dtype) -> None:
+        if self.forward_dtype is not None and (self.forward_dtype.itemsize != 2 or own != torch.float32):
+            raise ValueError(
+                "forward_dtype must be torch.bfloat16 or torch.float16, for a float32 module; "
+                f"got {self.forward_dtype} for one of {own}"
+            )
 
     def sharing_of(self, layer: Layer) -> Sharing:
         return self.sharing.get(layer.name, "expand") if isinstance(self.sharing, Mapping) else self.sharing
