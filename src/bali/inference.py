@@ -207,6 +207,8 @@ class LayerwiseInference:
             )
         gradients, of_others = self.network.backward(output, output_gradient, calls, sample_weight)  # line 1
         root = None if sample_weight is None else sample_weight.sqrt()
+        inputs = {name: [call.x for call in made] for name, made in calls.items()}
+        del output, calls  # outputs, and what hangs on them; rows go as they are used
 
         rate = DebiasedRate(self.rate.weight, self.rate.squares)
         rho = rate.advance(ema_rate, effective_rows(values, row_weight))
@@ -216,9 +218,10 @@ class LayerwiseInference:
             residual = self.network.times(y - z, root) if name == output_layer else None
             sharing = self.settings.sharing_of(state.layer)
             batch = layer_batch(
-                state.layer, calls[name], gradients[name], residual, local_noise[name], root, len(x), sharing
+                state.layer, inputs.pop(name), gradients.pop(name), residual, local_noise.pop(name), root, len(x), sharing
             )
             updated[name] = update_layer(state, batch, self.settings, rho, moves_noise=moves_noise)  # lines 2 to 5
+            del batch, residual
         for state in updated.values():
             state.weights = self._draw_weights(state)  # line 6
         self.others.step(of_others, values.numel() if row_weight is None else float(row_weight.sum()))
@@ -272,7 +275,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Predictive]:
         """Predictions for consecutive chunks of rows: memory does not grow with the number of rows.
@@ -282,6 +285,8 @@ class LayerwiseInference:
             same distribution of every row at less cost, where rows no longer share one sample of the first layer;
             "local": independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer
             of a regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
+        chunk_rows
+            By default 4,096 for narrow layers and down to 2,048 for wide ones, whose outputs should fit in caches.
         generator
             Defaults to one with the seed of this inference's own: calls with the same arguments agree, and training is
             not affected by them.
@@ -298,7 +303,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Predictive:
         """The predictive distribution of new observations at x; see `predict_chunks` for the arguments."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from bali.gram import cross, gram, input_gram
 from bali.layer import Layer
 from bali.mniw import MNIW
-from bali.moments import Moments, averaged
+from bali.moments import Moments, averaged, averaged_into
 from bali.settings import Settings
 from bali.targets import gradient_scale
 from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
@@ -29,10 +29,10 @@ class LayerState:
     prior: MNIW
     weights: Tensor  # of the next forward pass, (..., D_x, D_y)
     posterior: MNIW | None = None
-    xx: Tensor | None = None  # average of XᵀX for N_eff rows
+    precision: Tensor | None = None  # average of R₀⁻¹ + XᵀX for N_eff rows: the posterior's
     gg: Tensor | None = None  # average of the mean squared gradient, (..., D_y)
     targets: Moments | None = None  # averages for absolute targets, natural form only
-    xx_is_exact: bool = False  # xx is that of all the data, and stays
+    xx_is_exact: bool = False  # XᵀX is that of all the data, and the precision stays
 
     @property
     def reference(self) -> Tensor:
@@ -59,10 +59,13 @@ def update_layer(
     at_outputs = batch.gradient if batch.residual is None else [batch.residual]
     keep_noise = settings.target_noise or true_targets
     shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
+    # New factors are on their way, and they are large.
     if state.posterior is not None and not state.xx_is_exact:
-        state.posterior.forget_factor()  # a new one is on its way, and they are large
+        state.posterior.forget_precision_factor()
     if state.posterior is not None and not (moves_noise or shifts or true_targets):
         return _leave_noise(state, batch, settings, rate)
+    if state.posterior is not None:
+        state.posterior.forget_scale_factor()
     with_xx = not state.xx_is_exact or shifts
     moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed
     gg, scale = state.gg, None
@@ -73,12 +76,16 @@ def update_layer(
     # line 3: relative to the outputs of the mean
     if batch.local_noise and keep_noise:
         moments = _moments(state, batch, _with_noise(batch, at_outputs, scale), settings, with_xx=with_xx)
-    else:
-        moments = moments if scale is None else moments.with_target_scale(scale)
-        if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
-            moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
-    moments = moments.scaled_to(settings.effective_size)
-    return _condition(state, moments, gg, settings, rate)
+        shifts, scale = False, None
+    moments = moments.rescale_(settings.effective_size, scale)
+    if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
+        moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
+    precision = state.precision
+    if not state.xx_is_exact:  # line 4
+        precision = averaged_into(precision, state.prior.precision_plus(moments.xx), rate)
+    if settings.update == "mean":
+        moments = moments.without_xx()  # it is large
+    return _condition(state, precision, moments, gg, settings, rate)
 
 
 def _scale(gg: Tensor, settings: Settings) -> Tensor:
@@ -92,23 +99,23 @@ def _with_noise(batch: LayerBatch, at_outputs: list[Tensor], scale: Tensor | Non
     return [step + noise for step, noise in zip(steps, batch.local_noise, strict=True)]
 
 
-def _condition(state: LayerState, moments: Moments, gg: Tensor | None, settings: Settings, rate: float) -> LayerState:
-    """Lines 4 and 5."""
-    prior, xx, targets = state.prior, state.xx, None
-    if not state.xx_is_exact:
-        xx = averaged(xx, moments.xx.to(settings.algebra_dtype), rate)
-    assert xx is not None
+def _condition(
+    state: LayerState, precision: Tensor | None, moments: Moments, gg: Tensor | None, settings: Settings, rate: float
+) -> LayerState:
+    """Line 5."""
+    prior, targets = state.prior, None
+    assert precision is not None
     if settings.update == "natural":
         wide = moments.to(settings.algebra_dtype)
-        targets, posterior = natural_update(prior, state.targets, state.reference, xx, wide, rate)
+        targets, posterior = natural_update(prior, state.targets, state.reference, precision, wide, rate)
     elif state.xx_is_exact:
-        known = state.posterior or prior.with_precision(prior.precision + xx)
-        known.covariance_as(xx.dtype)  # one inverse for the whole run
+        known = state.posterior or prior.with_precision(precision)
+        known.covariance_as(precision.dtype)  # one inverse for the whole run
         posterior = exact_input_update(prior, state.posterior, state.reference, known, moments, rate)
     else:
-        posterior = mean_update(prior, state.posterior, state.reference, xx, moments, rate)
+        posterior = mean_update(prior, state.posterior, state.reference, precision, moments, rate)
     posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
-    return LayerState(state.layer, prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
+    return LayerState(state.layer, prior, state.weights, posterior, precision, gg, targets, state.xx_is_exact)
 
 
 def _leave_noise(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
@@ -127,13 +134,13 @@ def _leave_noise(state: LayerState, batch: LayerBatch, settings: Settings, rate:
         calls = [(x, y, root) for (x, _, root), y in zip(calls, targets, strict=True)]
         scale = torch.ones_like(scale)
     xy = functools.reduce(operator.add, [cross(x, y, bias=bias, root=root) for x, y, root in calls])
-    xx, precision = state.xx, None
+    precision = state.precision
     if not state.xx_is_exact:
-        new = functools.reduce(operator.add, [input_gram(x, bias=bias, root=root) for x, _, root in calls])
-        xx = averaged(xx, (new * factor).to(wide), rate)
-        precision = state.prior.precision + xx
-    posterior = noiseless_update(state.prior, state.posterior, precision, xy * scale.unsqueeze(-2) * factor, rate)
-    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, state.targets, state.xx_is_exact)
+        xx = functools.reduce(operator.add, [input_gram(x, bias=bias, root=root) for x, _, root in calls]).mul_(factor)
+        precision = averaged_into(precision, state.prior.precision_plus(xx), rate)
+    moved = None if state.xx_is_exact else precision
+    posterior = noiseless_update(state.prior, state.posterior, moved, xy.mul_(scale.unsqueeze(-2) * factor), rate)
+    return LayerState(state.layer, state.prior, state.weights, posterior, precision, gg, state.targets, state.xx_is_exact)
 
 
 def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:

@@ -108,9 +108,12 @@ class MNIW:
         factor = self.precision_factor_as(right.dtype)
         return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
 
-    def forget_factor(self) -> None:
-        """Frees the precision's factor, which is computed again if it is asked for."""
+    def forget_precision_factor(self) -> None:
+        """Frees the precision's factor, which is computed again if it is asked for; of the scale, likewise, below."""
         self._of_precision.clear()
+
+    def forget_scale_factor(self) -> None:
+        vars(self).pop("scale_factor", None)
 
     def _kept(self, what: str, dtype: torch.dtype, compute: Callable[[], Tensor]) -> Tensor:
         """Something of the precision, computed once in its own type and rounded once to each other type."""
@@ -141,16 +144,25 @@ class MNIW:
 
     @cached_property
     def _precision_diagonal(self) -> Tensor | None:
-        """The precision's diagonal as a column, where that is all of it, as in most priors."""
+        """The precision's diagonal, where that is all of it, as in most priors."""
         diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
-        return diagonal[..., None] if torch.equal(torch.diag_embed(diagonal), self.precision) else None
+        return diagonal.clone() if torch.equal(torch.diag_embed(diagonal), self.precision) else None
 
     def precision_times(self, right: Tensor) -> Tensor:
         """R⁻¹B, in B's own type."""
         diagonal = self._precision_diagonal
         if diagonal is None:
             return self.precision.to(right.dtype) @ right
-        return self._kept("diagonal", right.dtype, lambda: diagonal) * right
+        return self._kept("diagonal", right.dtype, lambda: diagonal[..., None]) * right
+
+    def precision_plus(self, xx: Tensor) -> Tensor:
+        """R⁻¹ + XᵀX, in the precision's own type."""
+        diagonal = self._precision_diagonal
+        if diagonal is None or diagonal.dim() >= xx.dim():  # or one XᵀX for a batch of them
+            return self.precision + xx
+        total = xx.to(self.precision.dtype, copy=True)
+        total.diagonal(dim1=-2, dim2=-1).add_(diagonal)
+        return total
 
     def with_precision(self, precision: Tensor) -> MNIW:
         other = MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
@@ -187,7 +199,11 @@ class MNIW:
 
     def condition(self, moments: Moments) -> MNIW:
         """The posterior given data with these moments (paper, equation for R, M, U, u)."""
-        posterior = replace(self, precision=self.precision + moments.xx)
+        return self.condition_at(self.precision_plus(moments.xx), moments)
+
+    def condition_at(self, precision: Tensor, moments: Moments) -> MNIW:
+        """`condition` where the posterior's precision is known: nobody looks at the moments' XᵀX."""
+        posterior = self.with_precision(precision)
         precision_mean = self.precision_times(self.mean) + moments.xy
         half = linalg.half_solve(posterior.precision_factor, precision_mean)  # halfᵀhalf = MᵀR⁻¹M
         mean = linalg.transposed_half_solve(posterior.precision_factor, half)
@@ -245,7 +261,7 @@ class MNIW:
         """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ, in A's own type."""
         factor = self.precision_factor_as(normal.dtype)
         spread = linalg.transposed_half_solve(factor, normal @ noise_factor.to(normal.dtype).mT)
-        return self.mean.to(normal.dtype) + spread
+        return spread.add_(self.mean.to(normal.dtype))
 
     def sample_weights(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """W given the mode of Σ, (*shape, ..., D_x, D_y)."""

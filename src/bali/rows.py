@@ -19,13 +19,12 @@ from torch import Tensor
 
 from bali.layer import Layer, UnsupportedLayerError
 from bali.layer_update import LayerBatch
-from bali.network import Call
 from bali.settings import Sharing
 
 
 def layer_batch(
     layer: Layer,
-    calls: Sequence[Call],
+    inputs: Sequence[Tensor],  # of each call
     gradients: Sequence[Tensor],  # times root
     residual: Tensor | None,  # times root
     local_noise: Sequence[Tensor],  # rows
@@ -34,7 +33,7 @@ def layer_batch(
     sharing: Sharing,
 ) -> LayerBatch:
     """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
-    x = [layer.input_rows(call.x) for call in calls]
+    x = [layer.input_rows(x) for x in inputs]
     g = [layer.output_rows(gradient) for gradient in gradients]
     noise = list(local_noise)
     if sharing == "reduce" and residual is None:
