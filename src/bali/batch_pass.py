@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from bali.first_pass import first_states
-from bali.layer_update import LayerState, LayerStatistics, condition_layer, forget_factor, layer_statistics
+from bali.layer_update import LayerState, LayerStatistics, condition_layer, forget_factors, layer_statistics, leaves_noise
 from bali.linalg import NumericalError
 from bali.network import Call, Perturbation
 from bali.rows import layer_batch, weight_of_rows
+from bali.sampling import standard_normal
 from bali.targets import local_output_noise
 
 if TYPE_CHECKING:
@@ -104,13 +105,38 @@ class Accumulated:
 
 def update(inference: LayerwiseInference, accumulated: Accumulated, rate: float) -> dict[str, LayerState]:
     """Lines 2 to 6 of all layers, one after the other, so that rows are freed on the way."""
-    updated = {}
+    updated, settings = {}, inference.settings
+    moves_noise = settings.moves_noise_at(inference.steps + 1)
     for name, state in accumulated.states.items():
-        forget_factor(state)
-        updated[name] = condition_layer(state, accumulated.take(name), inference.settings, rate)
+        true_targets = name == accumulated.output_layer
+        leaves = leaves_noise(state, settings, moves_noise=moves_noise, true_targets=true_targets)
+        forget_factors(state, leaves_noise=leaves)
+        updated[name] = condition_layer(state, accumulated.take(name), settings, rate)
     for state in updated.values():
-        state.weights = inference.draw_weights(state)
+        state.weights = draw_weights(inference, state)
     return updated
+
+
+def draw_weights(inference: LayerwiseInference, state: LayerState) -> Tensor:
+    """Line 6, for one layer."""
+    posterior, settings = state.posterior, inference.settings
+    assert posterior is not None
+    if settings.reparam != "weight":
+        return posterior.mean.to(state.weights.dtype)
+    root = posterior.noise_root(settings.noise, inference.generator)
+    return posterior.weights_from(standard_normal(posterior.mean.shape, state.weights, inference.generator), root)
+
+
+@contextmanager
+def unchanged_if_it_fails(inference: LayerwiseInference) -> Iterator[None]:
+    """Puts back what passes and draws change on their way: the generator and the module's buffers."""
+    generator_state = inference.generator.get_state()
+    try:
+        with inference.network.restoring_buffers():
+            yield
+    except BaseException:
+        inference.generator.set_state(generator_state)
+        raise
 
 
 def batch_pass(
@@ -151,12 +177,13 @@ def batch_pass(
     gradients, of_others = network.backward(output, output_gradient.to(output.dtype), calls, sample_weight)
     root = None if sample_weight is None else sample_weight.sqrt()
     moves_noise = settings.moves_noise_at(inference.steps + 1)
+    inputs = {name: [call.x for call in made] for name, made in calls.items()}  # outputs, and what hangs on them, can go
 
     def of_layer(name: str, state: LayerState) -> LayerStatistics:
         residual = network.times(y - z, root) if name == output_layer else None
         sharing = settings.sharing_of(state.layer)
         batch = layer_batch(
-            state.layer, calls.pop(name), gradients.pop(name), residual, local_noise.pop(name), root, len(x), sharing
+            state.layer, inputs.pop(name), gradients.pop(name), residual, local_noise.pop(name), root, len(x), sharing
         )
         return layer_statistics(state, batch, settings, moves_noise=moves_noise)
 

@@ -35,7 +35,9 @@ def first_states(
         found[output_layer] = replace(state, prior=prior)
     if settings.input_moments is not None:
         name = input_layer(x, layers, calls, "input_moments need")
-        found[name] = replace(found[name], xx=settings.exact_xx(found[name].layer, x.device), xx_is_exact=True)
+        state = found[name]
+        precision = state.prior.precision_plus(settings.exact_xx(state.layer, x.device))
+        found[name] = replace(state, precision=precision, xx_is_exact=True)
     return found, output_layer
 
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bali import linalg, resume
-from bali.batch_pass import Accumulated, batch_pass, update
+from bali.batch_pass import Accumulated, batch_pass, unchanged_if_it_fails, update
 from bali.blocks import with_blocks
 from bali.distributed import Group, ProcessGroup, group_of
 from bali.joint_step import report_failure, sum_over, update_together
@@ -37,7 +36,6 @@ from bali.network import Network
 from bali.other_parameters import MakeOptimizer, OtherParameters
 from bali.prediction import Method, PosteriorSampler
 from bali.predictive import Predictive, concatenate
-from bali.sampling import standard_normal
 from bali.settings import Noise, Reparam, Settings, Sharing, Update
 
 
@@ -147,11 +145,12 @@ class LayerwiseInference:
             forward_dtype=forward_dtype,
             max_block=max_block,
         )
+        network = Network(module, exclude, has_optimizer=optimizer is not None)
         device = next(module.parameters()).device
         if generator is None:
             generator = torch.Generator(device=device)
             generator.manual_seed(int(torch.randint(2**62, ())))
-        network, group = Network(module, exclude, has_optimizer=optimizer is not None), group_of(process_group, device)
+        group = group_of(process_group, device)
         if group is not None:
             group.adopt_first(network.module, generator)
         self._start(network, likelihood, settings, generator, optimizer, group)
@@ -200,7 +199,7 @@ class LayerwiseInference:
         Batches that were accumulated since the last step count as part of this one, which may be left out; after a failure
         they are forgotten. With several processes, the mini-batch is that of all of them together.
         """
-        with self._unchanged_if_it_fails():
+        with unchanged_if_it_fails(self):
             accumulated, self._accumulated = self._accumulated, None
             try:
                 if x is not None and y is not None:
@@ -222,21 +221,11 @@ class LayerwiseInference:
         Returns the part's mean log-likelihood. The posterior is that of the mini-batch in one piece, up to rounding. A part
         that fails is left out.
         """
-        with self._unchanged_if_it_fails():
+        with unchanged_if_it_fails(self):
             part = batch_pass(self, x, y, sample_weight, self._accumulated)
             part.sum_rows()
             self._accumulated = part if self._accumulated is None else self._accumulated + part
             return part.totals.mean
-
-    @contextmanager
-    def _unchanged_if_it_fails(self) -> Iterator[None]:
-        generator_state = self.generator.get_state()
-        try:
-            with self.network.restoring_buffers():
-                yield
-        except BaseException:
-            self.generator.set_state(generator_state)
-            raise
 
     def _finish(self, accumulated: Accumulated, ema_rate: float) -> Tensor:
         """Lines 2 to 6."""
@@ -257,15 +246,6 @@ class LayerwiseInference:
         self.network.assign({name: state.weights for name, state in self.states.items()})
         return totals.mean
 
-    def draw_weights(self, state: LayerState) -> Tensor:
-        """Line 6, for one layer."""
-        posterior = state.posterior
-        assert posterior is not None
-        if self.settings.reparam != "weight":
-            return posterior.mean.to(state.weights.dtype)
-        root = posterior.noise_root(self.settings.noise, self.generator)
-        return posterior.weights_from(standard_normal(posterior.mean.shape, state.weights, self.generator), root)
-
     # --- results ------------------------------------------------------------------------------------------------
 
     @property
@@ -282,7 +262,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Predictive]:
         """Predictions for consecutive chunks of rows: memory does not grow with the number of rows.
@@ -292,6 +272,8 @@ class LayerwiseInference:
             same distribution of every row at less cost, where rows no longer share one sample of the first layer;
             "local": independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer
             of a regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
+        chunk_rows
+            By default 4,096 for narrow layers and down to 2,048 for wide ones, whose outputs should fit in caches.
         generator
             Defaults to one with the seed of this inference's own: calls with the same arguments agree, and training is
             not affected by them.
@@ -308,7 +290,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Predictive:
         """The predictive distribution of new observations at x; see `predict_chunks` for the arguments."""

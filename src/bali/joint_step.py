@@ -12,12 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bali.batch_pass import Accumulated, Totals
+from bali.batch_pass import Accumulated, Totals, draw_weights
 from bali.distributed import Group
-from bali.layer_update import LayerState, LayerStatistics, condition_layer, forget_factor, new_averages
+from bali.layer_update import (
+    LayerState,
+    LayerStatistics,
+    condition_layer,
+    forget_factors,
+    gradient_average,
+    precision_average,
+)
 from bali.moments import Moments
 from bali.sampling import standard_normal
 from bali.triangles import strips, whole
@@ -121,20 +129,24 @@ def update_together(
     owner = owners(states, group.size)
     own = {name: state for name, state in states.items() if owner[name] == group.rank}
     updated, error = dict[str, LayerState](), None
-    for state in states.values():
-        forget_factor(state)
+    for name, state in states.items():
+        forget_factors(state, leaves_noise=statistics[name].leaves_noise)
     try:
         for name, state in own.items():
             updated[name] = condition_layer(state, statistics[name], inference.settings, rate)
         for name, state in states.items():
             if name in own:
-                updated[name].weights = inference.draw_weights(updated[name])
+                updated[name].weights = draw_weights(inference, updated[name])
             else:
                 _draw_nothing(inference, state)
     except Exception as found:
         error = found
     results = [
-        {name: _result(updated.get(name), states[name], statistics[name], inference) for name in states if owner[name] == r}
+        {
+            name: _result(updated.get(name), states[name], statistics[name], inference, rate)
+            for name in states
+            if owner[name] == r
+        }
         for r in range(group.size)
     ]
     failed = torch.full((1,), float(error is not None), dtype=torch.float64, device=group.device)
@@ -159,7 +171,11 @@ def _draw_nothing(inference: LayerwiseInference, state: LayerState) -> None:
 
 
 def _result(
-    updated: LayerState | None, state: LayerState, statistics: LayerStatistics, inference: LayerwiseInference
+    updated: LayerState | None,
+    state: LayerState,
+    statistics: LayerStatistics,
+    inference: LayerwiseInference,
+    rate: float,
 ) -> list[Tensor]:
     """What others cannot know of a layer after its owner's step; before it, tensors of the same shapes and types."""
     wide, lead = inference.settings.algebra_dtype, state.weights.shape[:-2]
@@ -173,8 +189,7 @@ def _result(
         result = [state.weights, like(*lead, d_x, d_y)]
         result += [] if statistics.leaves_noise else strips(like(*lead, d_y, d_y))
         result += [like(*lead, d_x, d_y), like(*lead, d_y, d_y)] if natural else []
-        xx = state.xx if state.xx_is_exact and state.xx is not None else statistics.moments.xx  # members may share it
-        return result + ([like(*xx.shape)] if local else [])
+        return result + ([like(*_precision_shape(state, statistics.moments.xx, rate))] if local else [])
     posterior, targets = updated.posterior, updated.targets
     assert posterior is not None
     result = [updated.weights, posterior.mean]
@@ -183,23 +198,34 @@ def _result(
     return result + ([posterior.precision_factor] if local else [])
 
 
+def _precision_shape(state: LayerState, xx: Tensor, rate: float) -> tuple[int, ...]:
+    """Of what `precision_average` will give: members may share one, and may have in the step before."""
+    old = None if state.precision is None or (rate == 1.0 and not state.xx_is_exact) else state.precision.shape
+    if state.xx_is_exact and old is not None:
+        return old
+    return np.broadcast_shapes(state.prior.precision.shape, xx.shape, old or ())
+
+
 def _followed(
     state: LayerState, statistics: LayerStatistics, given: list[Tensor], inference: LayerwiseInference, rate: float
 ) -> LayerState:
     """The layer after its owner's step: averages are computed here, too, and the rest is given."""
     settings, parts = inference.settings, iter(given)
-    gg, xx = new_averages(state, statistics.scaled_to(settings.effective_size), settings, rate)
+    gg = gradient_average(state, statistics, settings, rate)
+    precision = precision_average(state, statistics.rescale_(settings.effective_size), rate)
     weights, mean = next(parts), next(parts)
     known = state.posterior if state.xx_is_exact and state.posterior is not None else None
     if known is None:
-        known = (state.posterior or state.prior).with_precision(state.prior.precision + xx)
+        known = (state.posterior or state.prior).with_precision(precision)
     if statistics.leaves_noise:
         scale, dof = known.scale, known.dof
     else:
         like = mean.new_empty(()).expand(*mean.shape[:-2], mean.shape[-1], mean.shape[-1])
         scale, dof = whole(like, parts), state.prior.dof + settings.effective_size
     posterior = known.with_same_precision(mean, scale, dof)  # whose factors are computed if they are asked for
-    targets = Moments(xx, next(parts), next(parts), settings.effective_size) if settings.update == "natural" else None
+    targets = None
+    if settings.update == "natural":
+        targets = Moments(mean.new_zeros(()), next(parts), next(parts), settings.effective_size)
     if settings.reparam == "local":
         posterior.adopt_precision_factor(next(parts))
-    return LayerState(state.layer, state.prior, weights, posterior, xx, gg, targets, state.xx_is_exact)
+    return LayerState(state.layer, state.prior, weights, posterior, precision, gg, targets, state.xx_is_exact)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bali.gram import cross, gram, input_gram
 from bali.layer import Layer
 from bali.mniw import MNIW
-from bali.moments import Moments, averaged
+from bali.moments import Moments, averaged, averaged_into
 from bali.settings import Settings
 from bali.targets import gradient_scale
 from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
@@ -29,10 +29,10 @@ class LayerState:
     prior: MNIW
     weights: Tensor  # of the next forward pass, (..., D_x, D_y)
     posterior: MNIW | None = None
-    xx: Tensor | None = None  # average of XᵀX for N_eff rows
+    precision: Tensor | None = None  # average of R₀⁻¹ + XᵀX for N_eff rows: the posterior's
     gg: Tensor | None = None  # average of the mean squared gradient, (..., D_y)
     targets: Moments | None = None  # averages for absolute targets, natural form only
-    xx_is_exact: bool = False  # xx is that of all the data, and stays
+    xx_is_exact: bool = False  # XᵀX is that of all the data, and the precision stays
 
     @property
     def reference(self) -> Tensor:
@@ -67,18 +67,38 @@ class LayerStatistics:
     def __add__(self, other: LayerStatistics) -> LayerStatistics:
         return LayerStatistics(self.moments + other.moments, self.true_targets, self.leaves_noise)
 
-    def scaled_to(self, n: float) -> LayerStatistics:
-        """The statistics that n rows like these would have."""
-        if self.leaves_noise and isinstance(self.moments.n, Tensor):
-            scaled = replace(self.moments, yy=self.moments.yy.unsqueeze(-1)).scaled_to(n)
-            return replace(self, moments=replace(scaled, yy=scaled.yy.squeeze(-1)))
-        return LayerStatistics(self.moments.scaled_to(n), self.true_targets, self.leaves_noise)
+    def mean_square(self, n_outputs: int) -> Tensor:
+        """Mean squares of the gradients, (..., D_y)."""
+        squares, n = self.moments.yy if self.leaves_noise else self.moments.yy.diagonal(dim1=-2, dim2=-1), self.moments.n
+        return squares[..., :n_outputs] / (n[..., None] if isinstance(n, Tensor) else n)
+
+    def rescale_(self, n: float, scale: Tensor | None = None) -> Moments:
+        """Moments of n rows like these, with a scale D (..., D_y) those of (X, GD) or (X, GD + E); these are overwritten.
+
+        Where U stays, nobody needs those of targets with each other: a 0 stands for them.
+        """
+        moments = replace(self.moments, yy=self.moments.xy.new_zeros(())) if self.leaves_noise else self.moments
+        if scale is None or moments.xy.shape[-1] == scale.shape[-1]:
+            return moments.rescale_(n, scale)
+        d, both = scale.shape[-1], moments.rescale_(n, torch.cat([scale, torch.ones_like(scale)], dim=-1))
+        xy, yy = both.xy[..., :d] + both.xy[..., d:], both.yy
+        if not self.leaves_noise:
+            yy = yy[..., :d] + yy[..., d:]
+            yy = yy[..., :d, :] + yy[..., d:, :]
+        return Moments(both.xx, xy, yy, n)
 
 
-def forget_factor(state: LayerState) -> None:
-    """Frees the factor of the old precision: a new one is on its way, and they are large."""
+def leaves_noise(state: LayerState, settings: Settings, *, moves_noise: bool, true_targets: bool) -> bool:
+    """Whether U stays as it is. `moves_noise` is whether it has its turn in this step."""
+    return state.posterior is not None and not (moves_noise or true_targets or _shifts(settings, true_targets=true_targets))
+
+
+def forget_factors(state: LayerState, *, leaves_noise: bool) -> None:
+    """Frees those factors of the old posterior that have new ones on their way: they are large."""
     if state.posterior is not None and not state.xx_is_exact:
-        state.posterior.forget_factor()
+        state.posterior.forget_precision_factor()
+    if state.posterior is not None and not leaves_noise:
+        state.posterior.forget_scale_factor()
 
 
 def layer_statistics(
@@ -95,14 +115,14 @@ def layer_statistics(
         if batch.local_noise and settings.target_noise:
             rows = [torch.cat([g, noise], dim=-1) for g, noise in zip(rows, batch.local_noise, strict=True)]
     shifts = _shifts(settings, true_targets=true_targets)  # which takes the batch's own XᵀX
-    leaves_noise = state.posterior is not None and not (moves_noise or shifts or true_targets)
+    leaves = leaves_noise(state, settings, moves_noise=moves_noise, true_targets=true_targets)
     with_xx = not state.xx_is_exact or shifts
-    if leaves_noise:
+    if leaves:
         own = batch.x[0].dtype
         moments = _sum(batch, rows, state.layer.has_bias, own, with_xx=with_xx, with_yy=False)
     else:
         moments = _moments(state, batch, rows, settings, with_xx=with_xx)
-    return LayerStatistics(moments, true_targets, leaves_noise)
+    return LayerStatistics(moments, true_targets, leaves)
 
 
 def _shifts(settings: Settings, *, true_targets: bool) -> bool:
@@ -111,52 +131,39 @@ def _shifts(settings: Settings, *, true_targets: bool) -> bool:
 
 
 def condition_layer(state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float) -> LayerState:
-    """Lines 2 to 5: the layer after a batch with these statistics; its weights are still the old ones."""
-    statistics = statistics.scaled_to(settings.effective_size)
-    gg, xx = new_averages(state, statistics, settings, rate)
-    moments = statistics.moments
-    if not statistics.true_targets:  # line 3: relative to the outputs of the mean
+    """Lines 2 to 5: the layer after a batch with these statistics, which are overwritten; weights are still the old ones."""
+    true_targets, leaves = statistics.true_targets, statistics.leaves_noise
+    gg, scale = gradient_average(state, statistics, settings, rate), None
+    if not true_targets:
         assert gg is not None
-        scale = _scale(gg, settings, state.layer.step_share).to(moments.xy.dtype)
-        moments = _at_targets(moments, scale, leaves_noise=statistics.leaves_noise)
-    if statistics.leaves_noise:
-        return _leave_noise(state, moments, xx, gg, rate)
-    if _shifts(settings, true_targets=statistics.true_targets):
+        scale = _scale(gg, settings, state.layer.step_share).to(statistics.moments.xy.dtype)
+    moments = statistics.rescale_(settings.effective_size, scale)  # line 3: relative to the outputs of the mean
+    del statistics
+    if _shifts(settings, true_targets=true_targets):
         # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean.
         moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
-    return _condition(state, moments, xx, gg, settings, rate)
+    precision = precision_average(state, moments, rate)
+    if settings.update == "mean":
+        moments = moments.without_xx()  # it is large
+    if leaves:
+        return _leave_noise(state, precision, moments, gg, rate)
+    return _condition(state, precision, moments, gg, settings, rate)
 
 
-def new_averages(
-    state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float
-) -> tuple[Tensor | None, Tensor]:
-    """Averages of the squared gradients (line 2) and of XᵀX (line 4), from statistics scaled to N_eff rows."""
-    moments, gg, xx = statistics.moments, state.gg, state.xx
-    if not statistics.true_targets:
-        squares = moments.yy if statistics.leaves_noise else moments.yy.diagonal(dim1=-2, dim2=-1)
-        if squares.shape[-1] > state.layer.out_features:
-            squares = squares[..., : state.layer.out_features]
-        mean_square = squares / settings.effective_size
-        gg = averaged(gg, mean_square.to(settings.algebra_dtype), rate)
+def gradient_average(state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float) -> Tensor | None:
+    """Line 2: the new average of squared gradients, where targets come from gradients."""
+    if statistics.true_targets:
+        return state.gg
+    return averaged(state.gg, statistics.mean_square(state.layer.out_features).to(settings.algebra_dtype), rate)
+
+
+def precision_average(state: LayerState, moments: Moments, rate: float) -> Tensor:
+    """Line 4: the new R⁻¹, from the moments of N_eff rows."""
+    precision = state.precision
     if not state.xx_is_exact:
-        xx = averaged(xx, moments.xx.to(settings.algebra_dtype), rate)
-    assert xx is not None
-    return gg, xx
-
-
-def _at_targets(moments: Moments, scale: Tensor, *, leaves_noise: bool) -> Moments:
-    """From moments of (X, G), or of (X, (G, E)), to those of (X, GD) or (X, GD + E)."""
-    d, row = scale.shape[-1], scale.unsqueeze(-2)
-    if moments.xy.shape[-1] == d:
-        if leaves_noise:
-            return replace(moments, xy=moments.xy * row)
-        return moments.with_target_scale(scale)
-    xy = moments.xy[..., :d] * row + moments.xy[..., d:]
-    if leaves_noise:
-        return replace(moments, xy=xy)
-    cross = moments.yy[..., :d, d:] * scale.unsqueeze(-1)
-    steps = moments.yy[..., :d, :d] * row * scale.unsqueeze(-1)
-    return Moments(moments.xx, xy, steps + cross + cross.mT + moments.yy[..., d:, d:], moments.n)
+        precision = averaged_into(precision, state.prior.precision_plus(moments.xx), rate)
+    assert precision is not None
+    return precision
 
 
 def _scale(gg: Tensor, settings: Settings, share: float) -> Tensor:
@@ -165,29 +172,29 @@ def _scale(gg: Tensor, settings: Settings, share: float) -> Tensor:
 
 
 def _condition(
-    state: LayerState, moments: Moments, xx: Tensor, gg: Tensor | None, settings: Settings, rate: float
+    state: LayerState, precision: Tensor, moments: Moments, gg: Tensor | None, settings: Settings, rate: float
 ) -> LayerState:
     """Line 5, from the moments of N_eff rows."""
     prior, targets = state.prior, None
     if settings.update == "natural":
         wide = moments.to(settings.algebra_dtype)
-        targets, posterior = natural_update(prior, state.targets, state.reference, xx, wide, rate)
+        targets, posterior = natural_update(prior, state.targets, state.reference, precision, wide, rate)
     elif state.xx_is_exact:
-        known = state.posterior or prior.with_precision(prior.precision + xx)
-        known.covariance_as(xx.dtype)  # one inverse for the whole run
+        known = state.posterior or prior.with_precision(precision)
+        known.covariance_as(precision.dtype)  # one inverse for the whole run
         posterior = exact_input_update(prior, state.posterior, state.reference, known, moments, rate)
     else:
-        posterior = mean_update(prior, state.posterior, state.reference, xx, moments, rate)
+        posterior = mean_update(prior, state.posterior, state.reference, precision, moments, rate)
     posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
-    return LayerState(state.layer, prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
+    return LayerState(state.layer, prior, state.weights, posterior, precision, gg, targets, state.xx_is_exact)
 
 
-def _leave_noise(state: LayerState, moments: Moments, xx: Tensor, gg: Tensor | None, rate: float) -> LayerState:
+def _leave_noise(state: LayerState, precision: Tensor, moments: Moments, gg: Tensor | None, rate: float) -> LayerState:
     """Line 5 for all but U."""
     assert state.posterior is not None
-    precision = None if state.xx_is_exact else state.prior.precision + xx
-    posterior = noiseless_update(state.prior, state.posterior, precision, moments.xy, rate)
-    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, state.targets, state.xx_is_exact)
+    moved = None if state.xx_is_exact else precision
+    posterior = noiseless_update(state.prior, state.posterior, moved, moments.xy, rate)
+    return LayerState(state.layer, state.prior, state.weights, posterior, precision, gg, state.targets, state.xx_is_exact)
 
 
 def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:

@@ -36,9 +36,7 @@ class StackedLinear(nn.Module):
             raise ValueError(f"stacked layers take (n, D) or ({self.members}, n, D) inputs, got shape {tuple(x.shape)}")
         if self.bias is None:
             return x @ self.weight.mT
-        if x.dim() == 3:
-            return torch.baddbmm(self.bias[:, None, :], x, self.weight.mT)
-        return x @ self.weight.mT + self.bias[:, None, :]
+        return torch.baddbmm(self.bias[:, None, :], x.expand(self.members, *x.shape[-2:]), self.weight.mT)
 
     def extra_repr(self) -> str:
         return f"members={self.members}, in_features={self.in_features}, out_features={self.out_features}"
@@ -81,12 +79,11 @@ class LinearLayer(Layer):
             return weight.clone()
         return torch.cat([weight, self._module.bias.detach().unsqueeze(-2)], dim=-2)
 
-    @torch.no_grad()
     def assign(self, weights: Tensor) -> None:
         d = self.in_features
-        self._module.weight.copy_(weights[..., :d, :].mT)
+        self._module.weight.detach().copy_(weights[..., :d, :].mT)
         if self._module.bias is not None:
-            self._module.bias.copy_(weights[..., d, :])
+            self._module.bias.detach().copy_(weights[..., d, :])
 
 
 #: Every kind of module that can have a posterior, and how it becomes rows times a weight matrix.

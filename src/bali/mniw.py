@@ -15,7 +15,6 @@ Leading dimensions are a batch of independent distributions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from bali import linalg
 from bali.moments import Moments
+from bali.precision import WithPrecision
 from bali.sampling import chi_square, standard_normal
 
 
@@ -47,14 +47,14 @@ class StudentT(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MNIW:
+class MNIW(WithPrecision):
     mean: Tensor
     precision: Tensor
     scale: Tensor
     dof: Tensor | float
     name: str = field(default="MNIW", compare=False)  # for messages about its matrices
     repairs: linalg.Repairs | None = field(default=None, compare=False, repr=False)
-    # The precision's factor and inverse, by name and type, once they were asked for; shared by `with_same_precision`.
+    # What was computed of the precision; shared by `with_same_precision`.
     _of_precision: dict[tuple[str, torch.dtype], Tensor] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -88,38 +88,9 @@ class MNIW:
     def n_outputs(self) -> int:
         return self.mean.shape[-1]
 
-    @property
-    def precision_factor(self) -> Tensor:
-        """C with R⁻¹ = C Cᵀ."""
-        return self.precision_factor_as(self.precision.dtype)
-
-    def precision_factor_as(self, dtype: torch.dtype) -> Tensor:
-        """The factor, computed in the precision's own type and then rounded to another one."""
-        return self._kept("factor", dtype, lambda: linalg.cholesky(self.precision, f"{self.name}: precision", self.repairs))
-
-    def covariance_as(self, dtype: torch.dtype) -> Tensor:
-        """R itself, which `precision_solve` uses from then on: worth its cost where one precision serves many solves."""
-        return self._kept("inverse", dtype, lambda: linalg.inverse(self.precision_factor))
-
-    def precision_solve(self, right: Tensor) -> Tensor:
-        """R B, in B's own type."""
-        if ("inverse", self.precision.dtype) in self._of_precision:
-            return self.covariance_as(right.dtype) @ right
-        factor = self.precision_factor_as(right.dtype)
-        return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
-
-    def forget_factor(self) -> None:
-        """Frees the precision's factor, which is computed again if it is asked for."""
-        self._of_precision.clear()
-
-    def _kept(self, what: str, dtype: torch.dtype, compute: Callable[[], Tensor]) -> Tensor:
-        """Something of the precision, computed once in its own type and rounded once to each other type."""
-        kept, own = self._of_precision, self.precision.dtype
-        if (what, dtype) not in kept:
-            if (what, own) not in kept:
-                kept[what, own] = compute()
-            kept[what, dtype] = kept[what, own].to(dtype)
-        return kept[what, dtype]
+    def forget_scale_factor(self) -> None:
+        """Frees the scale's factor, which is computed again if it is asked for."""
+        vars(self).pop("scale_factor", None)
 
     @cached_property
     def scale_factor(self) -> Tensor:
@@ -131,26 +102,9 @@ class MNIW:
         return not bool(self.mean.any())
 
     @cached_property
-    def least_precision(self) -> float:
-        """The smallest diagonal entry of the precision; of the scale, likewise, below."""
-        return float(self.precision.diagonal(dim1=-2, dim2=-1).min())
-
-    @cached_property
     def least_scale(self) -> float:
+        """The smallest diagonal entry of the scale."""
         return float(self.scale.diagonal(dim1=-2, dim2=-1).min())
-
-    @cached_property
-    def _precision_diagonal(self) -> Tensor | None:
-        """The precision's diagonal as a column, where that is all of it, as in most priors."""
-        diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
-        return diagonal[..., None] if torch.equal(torch.diag_embed(diagonal), self.precision) else None
-
-    def precision_times(self, right: Tensor) -> Tensor:
-        """R⁻¹B, in B's own type."""
-        diagonal = self._precision_diagonal
-        if diagonal is None:
-            return self.precision.to(right.dtype) @ right
-        return self._kept("diagonal", right.dtype, lambda: diagonal) * right
 
     def with_precision(self, precision: Tensor) -> MNIW:
         other = MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
@@ -170,10 +124,6 @@ class MNIW:
         vars(other)["scale_factor"] = self.scale_factor
         return other
 
-    def adopt_precision_factor(self, factor: Tensor) -> None:
-        """Take over a factor that was computed elsewhere."""
-        self._of_precision["factor", factor.dtype] = factor
-
     def to(self, dtype: torch.dtype) -> MNIW:
         """The same distribution in another type; factors are converted, not computed again."""
         if dtype == self.mean.dtype:
@@ -191,7 +141,11 @@ class MNIW:
 
     def condition(self, moments: Moments) -> MNIW:
         """The posterior given data with these moments (paper, equation for R, M, U, u)."""
-        posterior = replace(self, precision=self.precision + moments.xx)
+        return self.condition_at(self.precision_plus(moments.xx), moments)
+
+    def condition_at(self, precision: Tensor, moments: Moments) -> MNIW:
+        """`condition` where the posterior's precision is known: nobody looks at the moments' XᵀX."""
+        posterior = self.with_precision(precision)
         precision_mean = self.precision_times(self.mean) + moments.xy
         half = linalg.half_solve(posterior.precision_factor, precision_mean)  # halfᵀhalf = MᵀR⁻¹M
         mean = linalg.transposed_half_solve(posterior.precision_factor, half)
@@ -249,7 +203,7 @@ class MNIW:
         """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ, in A's own type."""
         factor = self.precision_factor_as(normal.dtype)
         spread = linalg.transposed_half_solve(factor, normal @ noise_factor.to(normal.dtype).mT)
-        return self.mean.to(normal.dtype) + spread
+        return spread.add_(self.mean.to(normal.dtype))
 
     def sample_weights(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """W given the mode of Σ, (*shape, ..., D_x, D_y)."""

@@ -31,7 +31,7 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
     for name, state in inference.states.items():
-        kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
+        kept = {"weights": state.weights, "precision": state.precision, "gg": state.gg}
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
         if state.targets is not None:
@@ -109,24 +109,26 @@ def _load_layer(
 ) -> LayerState:
     name, device, settings = state.layer.name, state.weights.device, inference.settings
     own = {key.removeprefix(f"{name}/"): t.to(device) for key, t in tensors.items() if key.rpartition("/")[0] == name}
-    needed = {"weights"} if meta["steps"] == 0 else {"weights", "xx", "mean", "scale"}
-    if not needed <= set(own):
-        raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
+    needed = {"weights"} if meta["steps"] == 0 else {"weights", "precision", "mean", "scale"}
     is_output = name == meta["output_layer"]
     prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
+    if "xx" in own:  # older files
+        own["precision"] = prior.precision_plus(own.pop("xx"))
+    if not needed <= set(own):
+        raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
     posterior, targets = None, None
     if "mean" in own:
         posterior = replace(
             prior,
             mean=own["mean"],
-            precision=prior.precision + own["xx"],
+            precision=own["precision"],
             scale=own["scale"],
             dof=prior.dof + settings.effective_size,
         )
     if "xy" in own:
-        targets = Moments(own["xx"], own["xy"], own["yy"], settings.effective_size)
+        targets = Moments(own["xy"].new_zeros(()), own["xy"], own["yy"], settings.effective_size)
     exact = name == meta["input_layer"]
-    return LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets, exact)
+    return LayerState(state.layer, prior, own["weights"], posterior, own.get("precision"), own.get("gg"), targets, exact)
 
 
 def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -> dict[str, Any]:

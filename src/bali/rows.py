@@ -19,13 +19,12 @@ from torch import Tensor
 
 from bali.layer import Layer, UnsupportedLayerError
 from bali.layer_update import LayerBatch
-from bali.network import Call
 from bali.settings import Sharing
 
 
 def layer_batch(
     layer: Layer,
-    calls: Sequence[Call],
+    inputs: Sequence[Tensor],  # of each call
     gradients: Sequence[Tensor],  # times root
     residual: Tensor | None,  # times root
     local_noise: Sequence[Tensor],  # rows
@@ -35,7 +34,7 @@ def layer_batch(
 ) -> LayerBatch:
     """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
     own = layer.weight.dtype  # passes may have run in a narrower one
-    x = [layer.input_rows(call.x).to(own) for call in calls]
+    x = [layer.input_rows(x).to(own) for x in inputs]
     g = [layer.output_rows(gradient).to(own) for gradient in gradients]
     noise = [rows.to(own) for rows in local_noise]
     if sharing == "reduce" and residual is None:
