@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bali import linalg
 from bali.gram import gram, products
 
 
@@ -21,7 +22,7 @@ class Moments:
     Moments of disjoint data add. The paper's averages hold moments scaled to N_eff rows.
     """
 
-    xx: Tensor  # (..., D_x, D_x)
+    xx: Tensor  # (..., D_x, D_x), or the column (..., D_x, 1) of a diagonal
     xy: Tensor  # (..., D_x, D_y)
     yy: Tensor  # (..., D_y, D_y)
     n: Tensor | float
@@ -59,7 +60,7 @@ class Moments:
 
     def shifted(self, weights: Tensor) -> Moments:
         """Moments of (X, Y + X W), exactly and without the rows: W is (..., D_x, D_y)."""
-        xxw = self.xx @ weights
+        xxw = linalg.times(self.xx, weights)
         cross = weights.mT @ self.xy
         return Moments(self.xx, self.xy + xxw, self.yy + cross + cross.mT + weights.mT @ xxw, self.n)
 

@@ -28,6 +28,8 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
     for name, state in inference.states.items():
         kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
+        if inference.settings.prior_mean == "weights":
+            kept["prior_mean"] = state.prior.mean
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
         if state.targets is not None:
@@ -58,7 +60,7 @@ def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> 
     """Put an inference with the same layers and settings in a saved state; nothing changes if it does not fit."""
     meta, tensors = saved["meta"], saved["tensors"]
     mine = state_dict(inference)["meta"]
-    meta = {"sharing": "expand", "others": {}} | meta  # which older files do not have
+    meta = {"sharing": "expand", "prior_mean": "zero", "others": {}} | meta  # which older files do not have
     for key in ("layers", "prior_precision", *inference.settings.summary()):
         if meta[key] != mine[key]:
             raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
@@ -97,6 +99,7 @@ def _load_layer(
         raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
     is_output = name == meta["output_layer"]
     prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
+    prior = replace(prior, mean=own.get("prior_mean", prior.mean))
     posterior, targets = None, None
     if "mean" in own:
         posterior = replace(
