@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from networks import batches, data, inference, mlp, randn
+from sequences import Letters
 from torch import Tensor, nn
 
 import bali
@@ -94,6 +95,10 @@ def images() -> nn.Module:
     ).double()
 
 
+def letters() -> nn.Module:
+    return Letters(4, 3).double()
+
+
 def fixed(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for i, p in enumerate(module.parameters()):
@@ -139,6 +144,9 @@ SAME: dict[str, Callable[[Place], Results]] = {
     "convolution": lambda at: train(at, fixed(images()), "categorical", outputs=3),
     "stack": lambda at: stacked(at, noise_every=2, target_noise=False, steps=12),
     "blocks": lambda at: train(at, mlp((4, 10, 3)), "categorical", outputs=3, max_block=4),
+    "sequences": lambda at: train(at, fixed(letters()), "categorical", outputs=3),
+    "sequences, weights of rows": lambda at: train(at, fixed(letters()), "categorical", outputs=3, weighted=True),
+    "sequences, natural form": lambda at: train(at, fixed(letters()), "categorical", outputs=3, update="natural"),
     "wide layers": lambda at: train(at, fixed(mlp((4, 150, 2), "relu")), steps=3),
 }
 
@@ -196,8 +204,19 @@ def local_members(at: Place) -> Results:
     return stacked(at, steps=3, reparam="local")
 
 
+def local_members_with_priors(at: Place) -> Results:
+    """The same with a prior for each of them: then every one has a precision of its own."""
+    return stacked(at, steps=3, reparam="local", prior_variance=torch.arange(1.0, 6.0, dtype=torch.float64))
+
+
+def local_sequences(at: Place) -> Results:
+    return train(at, fixed(letters()), "categorical", outputs=3, reparam="local", steps=3)
+
+
 ALIKE = {
     "local noise": local,
+    "local noise of a stack with several priors": local_members_with_priors,
+    "local noise of sequences": local_sequences,
     "local noise of a stack": local_members,
     "another start": another_start,
     "batch norm": batch_norm,

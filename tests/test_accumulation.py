@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from networks import assert_same_posteriors, batches, data, inference, mlp, parameters, randn
+from sequences import Letters
 from torch import Tensor, nn
 
 import bali
@@ -49,6 +50,27 @@ def test_parts_give_the_posterior_of_the_whole(
         torch.testing.assert_close(found, expected, rtol=EXACT, atol=EXACT)
     assert parts.steps == whole.steps
     assert parts.rate.effective_rows == pytest.approx(whole.rate.effective_rows)
+    assert_same_posteriors(parts, whole, rtol=EXACT, atol=EXACT)
+
+
+@pytest.mark.parametrize("settings", [{}, {"update": "natural"}, {"noise_every": 3, "target_noise": False}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parts_of_sequences_give_the_posterior_of_the_whole(settings: dict[str, Any], weighted: bool) -> None:
+    """Tokens, whose precision is diagonal, and layers that are called several times."""
+    torch.manual_seed(0)
+    module = Letters(4, 3).double()
+    state, runs = module.state_dict(), []
+    for _ in range(2):
+        module = Letters(4, 3).double()
+        module.load_state_dict(state)
+        runs.append(inference(module, "categorical", effective_size=25, **settings))
+    whole, parts = runs
+    weight = randn(16, seed=4).exp() if weighted else None
+    for x, y in batches(*data("categorical", 40, 4, 3), 16, 12):
+        whole.step(x, y, sample_weight=weight)
+        parts.accumulate(x[:5], y[:5], None if weight is None else weight[:5])
+        parts.step(x[5:], y[5:], sample_weight=None if weight is None else weight[5:])
+    assert whole.posteriors["embedding"].precision.shape == (7, 1)
     assert_same_posteriors(parts, whole, rtol=EXACT, atol=EXACT)
 
 
@@ -191,6 +213,16 @@ def test_passes_really_are_narrow() -> None:
     assert seen == [torch.bfloat16]
     run.predict(x.float(), 2)
     assert set(seen[1:]) == {torch.float32}
+
+
+@pytest.mark.parametrize("reparam", ["none", "local"])
+def test_sequences_can_be_passed_through_in_bfloat16(reparam: str) -> None:
+    torch.manual_seed(0)
+    run = inference(Letters(4, 3), "categorical", 40, forward_dtype=torch.bfloat16, reparam=reparam)
+    x, y = data("categorical", 40, 4, 3)
+    values = [float(run.step(x.float(), y)) for _ in range(15)]
+    assert values[-1] > values[0]
+    assert {posterior.precision_factor.dtype for posterior in run.posteriors.values()} == {torch.float64}
 
 
 def test_a_regression_is_as_exact_as_its_features() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from networks import assert_same_posteriors, data, inference, linears, mlp, parameters, randn
+from sequences import Letters
 from torch import Tensor, nn
 
 import bali
@@ -138,6 +139,17 @@ def test_outputs_of_a_regression_stay_whole() -> None:
     narrow.step(x, y)
     with pytest.raises(ValueError, match="must end in a linear layer"):
         inference(mlp((4, 9, 2)), max_block=5).step(x, y)
+
+
+def test_layers_inside_of_others_can_be_in_blocks() -> None:
+    """The last map of attention is a linear layer; the prior's mean may be that of its blocks."""
+    torch.manual_seed(0)
+    module = Letters(4, 3).double()
+    run = inference(module, "categorical", max_block=3, prior_mean="weights", sharing="reduce")
+    assert run.states["attention.out_proj"].prior.mean.shape == (2, 2, 3, 2)
+    x, y = data("categorical", 40, 4, 3)
+    values = [float(run.step(x, y)) for _ in range(20)]
+    assert sum(values[-5:]) / 5 > values[0]
 
 
 def test_bad_sizes_are_refused() -> None:

@@ -57,6 +57,18 @@ def test_older_files_with_the_average_of_the_inputs_are_read() -> None:
     assert torch.allclose(train(run, 4, 5)[0], train(resumed, 4, 5)[0])
 
 
+def test_older_files_with_tokens_as_a_matrix_are_read() -> None:
+    """Newer ones hold the diagonal, which is all there is."""
+    tokens, y = torch.arange(30) % 5, data("categorical", 30, 2, 3)[1]
+    run, resumed = (inference(nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3)).double(), "categorical") for _ in range(2))
+    run.step(tokens, y)
+    state = run.state_dict()
+    xx = state["tensors"].pop("0/precision") - run.states["0"].prior.precision
+    state["tensors"]["0/xx"] = torch.diag_embed(xx.squeeze(-1))
+    resumed.load_state_dict(state)
+    assert_same_posteriors(run, resumed, rtol=1e-12, atol=1e-12)
+
+
 # --- going on -------------------------------------------------------------------------------------------------------
 
 

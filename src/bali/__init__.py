@@ -12,6 +12,7 @@ from bali.inference import LayerwiseInference
 from bali.layer import UnsupportedLayerError
 from bali.layers import StackedLinear, stack
 from bali.linalg import NumericalError, NumericalRepairWarning
+from bali.lora import LowRankAdapted, lora
 from bali.mniw import MNIW
 from bali.moments import Moments
 from bali.predictive import Predictive
@@ -24,6 +25,7 @@ __all__ = [
     "BALIRegressor",
     "HealthWarning",
     "LayerwiseInference",
+    "LowRankAdapted",
     "ModelFileError",
     "Moments",
     "NumericalError",
@@ -35,5 +37,6 @@ __all__ = [
     "input_moments",
     "likelihoods",
     "load",
+    "lora",
     "stack",
 ]

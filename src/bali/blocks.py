@@ -28,6 +28,8 @@ class BlockedLinearLayer(Layer):
         self.parts = tuple(-(-size // max_block) for size in self.weight_shape)
         self.in_features, self.out_features = (-(-n // p) for n, p in zip(self.weight_shape, self.parts, strict=True))
         self.step_share = 1.0 / self.parts[0]
+        self.always_expands, self.calls_are_positions = whole.always_expands, whole.calls_are_positions
+        self.part_of = whole.part_of
 
     @property
     def fan_in(self) -> int:

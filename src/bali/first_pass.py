@@ -32,7 +32,7 @@ def first_states(
     if output_layer is not None:
         state = found[output_layer]
         prior = settings.prior(state.layer, is_output=True, device=x.device, repairs=repairs)
-        found[output_layer] = replace(state, prior=prior)
+        found[output_layer] = replace(state, prior=replace(prior, mean=state.prior.mean))
     if settings.input_moments is not None:
         name = input_layer(x, layers, calls, "input_moments need")
         state = found[name]

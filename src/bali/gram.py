@@ -4,6 +4,9 @@ A Gram matrix is symmetric, so of a wide one only the strips right of the diagon
 column of ones that stands for a bias is written out only where rows are narrow: a copy of a few columns is cheaper there
 than the extra calls, and it is not where they are wide. Where it is, for many members, columns of zeros fill the rows up to
 a width that the processor likes: a product of 51 columns takes a quarter longer than one of 52.
+
+Rows of an embedding are sparse, a single one in each at the place of its token, and have no bias. Their XᵀX is diagonal and
+is given as a column of counts (D, 1); XᵀY are sums of rows of Y by token.
 """
 
 from __future__ import annotations
@@ -61,6 +64,9 @@ def _filled(x: Tensor, root: Tensor | None, *, many: bool) -> Tensor:
 
 def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀX of rows x (..., n, D_in), with a column of ones if `bias`; `root` (..., n) are roots of the rows' weights."""
+    if x.is_sparse:
+        weight = x.values() if root is None else root.square()
+        return torch.zeros(x.shape[1], 1, dtype=x.dtype, device=x.device).index_add_(0, tokens(x), weight[:, None])
     d = x.shape[-1]
     if bias and d < _WIDE:
         return gram(_filled(x, root, many=x.dim() > 2))[..., : d + 1, : d + 1]
@@ -77,6 +83,9 @@ def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
 
 def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀY likewise, for rows y that have been multiplied by the roots already."""
+    if x.is_sparse:
+        rows = y if root is None else y * root[:, None]
+        return y.new_zeros(x.shape[1], y.shape[1]).index_add_(0, tokens(x), rows)
     if bias and x.shape[-1] < _WIDE:
         return _cross(_filled(x, root, many=y.dim() > 2), y)[..., : x.shape[-1] + 1, :]
     xy = _cross(x if root is None else x * root[..., None], y)
@@ -84,6 +93,18 @@ def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
         return xy
     bias_row = (y.sum(-2, keepdim=True) if root is None else root.unsqueeze(-2) @ y).expand(*xy.shape[:-2], 1, -1)
     return torch.cat([xy, bias_row], dim=-2)
+
+
+def token_rows(index: Tensor, n_tokens: int, dtype: torch.dtype) -> Tensor:
+    """Sparse rows (n, n_tokens) with a one at the place of each token."""
+    places = torch.stack([torch.arange(len(index), device=index.device), index])
+    ones = torch.ones(len(index), dtype=dtype, device=index.device)
+    return torch.sparse_coo_tensor(places, ones, (len(index), n_tokens), is_coalesced=True, check_invariants=False)
+
+
+def tokens(x: Tensor) -> Tensor:
+    """Of rows made by `token_rows`, (n,)."""
+    return x.indices()[1]
 
 
 def products(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> tuple[Tensor, Tensor]:

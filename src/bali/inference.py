@@ -36,18 +36,19 @@ from bali.network import Network
 from bali.other_parameters import MakeOptimizer, OtherParameters
 from bali.prediction import Method, PosteriorSampler
 from bali.predictive import Predictive, concatenate
-from bali.settings import Noise, Reparam, Settings, Sharing, Update
+from bali.settings import Noise, PriorMean, Reparam, Settings, Sharing, Update
 
 
 class LayerwiseInference:
-    """A matrix-normal inverse-Wishart posterior for every linear layer, convolution and embedding of a module.
+    """A matrix-normal inverse-Wishart posterior for every linear map of a module, in whatever kind of layer it is.
 
     Parameters
     ----------
     module
-        Any `nn.Module` whose trainable layers are `nn.Linear`, `nn.Conv1d/2d/3d` and `nn.Embedding` (or `StackedLinear`:
-        K networks at once). Their parameters at construction are the weights of the first step; after each step they
-        hold the current weight sample, or the mean where `reparam` is "local" or "none".
+        Any `nn.Module` whose trainable layers are of the kinds in docs/layers.md: linear, convolutional, recurrent,
+        attention, embedding (or `StackedLinear`: K networks at once). Their parameters at construction are the weights of
+        the first step; after each step they hold the current weight sample, or the mean where `reparam` is "local" or
+        "none".
     likelihood
         `bali.likelihoods.Gaussian()`, `Categorical()` or `Bernoulli()`.
     n_data
@@ -59,7 +60,9 @@ class LayerwiseInference:
         β: a number, or a function from the step (counted from 1) to one.
     prior_variance
         Variance of the prior on the module's own weights, a number or a number per layer name (or (K,) tensors). By
-        default 10 / (D_in + 1) for each layer.
+        default 10 / (D_in + 1) for each layer, and 10 for embeddings, whose rows have a single one.
+    prior_mean
+        M₀ is "zero", or the module's "weights" at construction, as for a pretrained network.
     noise_floor, output_noise_floor
         σ_u²/N_eff, so that U₀ = noise_floor · N_eff · I. The second, by default 1e-4, is for the output layer of a
         regression, whose noise is that of the data.
@@ -88,6 +91,8 @@ class LayerwiseInference:
     optimizer, exclude
         A function from a list of parameters to a torch optimizer, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`, for
         trainable parameters that are in no such layer or in a module named in `exclude`: they have no posterior.
+    only
+        Names of modules: everything outside of them stays as it is, as if it were frozen.
     forward_dtype
         A narrower type, such as `torch.bfloat16`, for forward and backward passes of a float32 module in training
         (`torch.autocast`). Statistics are still summed in float32 and factored in `algebra_dtype`.
@@ -108,6 +113,7 @@ class LayerwiseInference:
         step_size: float | Tensor = 0.5,
         ema_rate: float | Callable[[int], float] = 0.2,
         prior_variance: float | Tensor | Mapping[str, float | Tensor] | None = None,
+        prior_mean: PriorMean = "zero",
         noise_floor: float = 0.01,
         output_noise_floor: float = 1e-4,
         effective_size: float | None = None,
@@ -121,6 +127,7 @@ class LayerwiseInference:
         sharing: Sharing | Mapping[str, Sharing] = "expand",
         optimizer: MakeOptimizer | None = None,
         exclude: Collection[str] = (),
+        only: Collection[str] | None = None,
         forward_dtype: torch.dtype | None = None,
         max_block: int | None = None,
         process_group: ProcessGroup = "auto",
@@ -144,8 +151,9 @@ class LayerwiseInference:
             sharing=sharing,
             forward_dtype=forward_dtype,
             max_block=max_block,
+            prior_mean=prior_mean,
         )
-        network = Network(module, exclude, has_optimizer=optimizer is not None)
+        network = Network(module, exclude, has_optimizer=optimizer is not None, only=only)
         device = next(module.parameters()).device
         if generator is None:
             generator = torch.Generator(device=device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bali import linalg
 from bali.gram import cross, gram, input_gram
 from bali.layer import Layer
 from bali.mniw import MNIW
@@ -227,7 +228,7 @@ def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settin
 
 
 def _largest(product: Tensor) -> float:
-    return product.diagonal(dim1=-2, dim2=-1).max().item()
+    return linalg.diagonal(product).max().item()
 
 
 def _sum(

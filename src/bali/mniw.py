@@ -9,7 +9,8 @@
 | `scale`     | U     | (..., D_y, D_y) |                                                    |
 | `dof`       | u     | number or (...) | SciPy's convention: density ∝ |Σ|^(−(u + D_y + 1)/2) |
 
-Leading dimensions are a batch of independent distributions.
+Leading dimensions are a batch of independent distributions. A diagonal precision may be given as a column (..., D_x, 1) of
+its diagonal, as that of an embedding's tokens is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from bali import linalg
+from bali.gram import tokens
 from bali.moments import Moments
 from bali.precision import WithPrecision
 from bali.sampling import chi_square, standard_normal
@@ -69,14 +71,16 @@ class MNIW(WithPrecision):
         dtype: torch.dtype = torch.float64,
         device: torch.device | None = None,
         name: str = "prior",
+        as_column: bool = False,
     ) -> MNIW:
         """M = 0, R = variance · I, U = noise · I, and the smallest integer dof whose prediction has a mean: D_y + 1.
 
-        A tensor of variances gives a batch of priors.
+        A tensor of variances gives a batch of priors; `as_column` keeps the precision as the column of its diagonal.
         """
         eye_y = torch.eye(n_outputs, dtype=dtype, device=device)
         inverse = 1.0 / torch.as_tensor(variance, dtype=dtype, device=device)
-        precision = torch.diag_embed(inverse[..., None].expand(*inverse.shape, n_inputs))
+        entries = inverse[..., None].expand(*inverse.shape, n_inputs)
+        precision = entries[..., None].clone() if as_column else torch.diag_embed(entries)
         mean = torch.zeros(*inverse.shape, n_inputs, n_outputs, dtype=dtype, device=device)
         return cls(mean, precision, eye_y * noise, n_outputs + 1.0 if dof is None else dof, name)
 
@@ -223,7 +227,7 @@ class MNIW(WithPrecision):
         d_x, d_y, u = self.n_inputs, self.n_outputs, self._dof
         noise_factor = linalg.cholesky(noise, "noise covariance")
         noise_logdet = linalg.logdet(noise_factor)
-        whitened = self.precision_factor.mT @ (weights - self.mean)
+        whitened = linalg.transposed_times(self.precision_factor, weights - self.mean)
         quadratic = linalg.half_solve(noise_factor, whitened.mT).square().sum((-2, -1))
         normal = -0.5 * (
             quadratic + d_x * d_y * math.log(2 * math.pi) + d_x * noise_logdet - d_y * linalg.logdet(self.precision_factor)
@@ -258,7 +262,7 @@ class MNIW(WithPrecision):
         """KL(self ‖ other), as the expected matrix-normal part plus the inverse-Wishart part."""
         d_x, d_y, u, v = self.n_inputs, self.n_outputs, self._dof, other._dof
         trace_rows = linalg.half_solve(self.precision_factor, other.precision_factor).square().sum((-2, -1))
-        apart = other.precision_factor.mT @ (self.mean - other.mean)
+        apart = linalg.transposed_times(other.precision_factor, self.mean - other.mean)
         # E[Σ⁻¹] = u U⁻¹ under self.
         distance = u * linalg.half_solve(self.scale_factor, apart.mT).square().sum((-2, -1))
         rows_logdet = linalg.logdet(self.precision_factor) - linalg.logdet(other.precision_factor)
@@ -284,6 +288,8 @@ class MNIW(WithPrecision):
         x may leave out the trailing column of ones.
         """
         d = x.shape[-1]
+        if x.is_sparse:
+            return self.precision_factor[..., tokens(x), 0].square().reciprocal()
         if d == self.n_inputs:
             half = linalg.half_solve(self.precision_factor, x.mT)
         else:

@@ -22,7 +22,7 @@ class Moments:
     Moments of disjoint data add. The paper's averages hold moments scaled to N_eff rows.
     """
 
-    xx: Tensor  # (..., D_x, D_x)
+    xx: Tensor  # (..., D_x, D_x), or the column (..., D_x, 1) of a diagonal
     xy: Tensor  # (..., D_x, D_y)
     yy: Tensor  # (..., D_y, D_y)
     n: Tensor | float
@@ -71,7 +71,10 @@ class Moments:
 
     def shifted(self, weights: Tensor) -> Moments:
         """Moments of (X, Y + X W), exactly and without the rows: W is (..., D_x, D_y)."""
-        xy = linalg.plus_product(self.xy, self.xx, weights)
+        if linalg.is_column(self.xx):
+            xy = torch.addcmul(self.xy, self.xx, weights)
+        else:
+            xy = linalg.plus_product(self.xy, self.xx, weights)
         # (Y + XW)ᵀ(Y + XW) = YᵀY + Wᵀ(XᵀY + XᵀXW) + (XᵀY)ᵀW
         yy = linalg.plus_product(linalg.plus_product(self.yy, weights.mT, xy), self.xy.mT, weights)
         return Moments(self.xx, xy, yy, self.n)

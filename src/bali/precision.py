@@ -36,7 +36,7 @@ class WithPrecision:
     def precision_solve(self, right: Tensor) -> Tensor:
         """R B, in B's own type."""
         if ("inverse", self.precision.dtype) in self._of_precision:
-            return self.covariance_as(right.dtype) @ right
+            return linalg.times(self.covariance_as(right.dtype), right)
         factor = self.precision_factor_as(right.dtype)
         return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
 
@@ -60,12 +60,14 @@ class WithPrecision:
     @cached_property
     def least_precision(self) -> float:
         """The smallest diagonal entry of the precision."""
-        return float(self.precision.diagonal(dim1=-2, dim2=-1).min())
+        return float(linalg.diagonal(self.precision).min())
 
     @cached_property
     def _precision_diagonal(self) -> Tensor | None:
         """The precision's diagonal, where that is all of it, as in most priors."""
-        diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
+        diagonal = linalg.diagonal(self.precision)
+        if linalg.is_column(self.precision):
+            return diagonal
         return diagonal.clone() if torch.equal(torch.diag_embed(diagonal), self.precision) else None
 
     def precision_times(self, right: Tensor) -> Tensor:
@@ -78,7 +80,8 @@ class WithPrecision:
     def precision_plus(self, xx: Tensor) -> Tensor:
         """R⁻¹ + XᵀX, in the precision's own type."""
         diagonal = self._precision_diagonal
-        if diagonal is None or diagonal.dim() >= xx.dim():  # or one XᵀX for a batch of them
+        is_column = linalg.is_column(self.precision)
+        if diagonal is None or is_column or diagonal.dim() >= xx.dim():  # or one XᵀX for a batch of them
             return self.precision + xx
         total = xx.to(self.precision.dtype, copy=True)
         total.diagonal(dim1=-2, dim2=-1).add_(diagonal)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bali import files
+from bali import files, linalg
 from bali.layer_update import LayerState
 from bali.moments import DebiasedRate, Moments
 
@@ -32,6 +32,8 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
     for name, state in inference.states.items():
         kept = {"weights": state.weights, "precision": state.precision, "gg": state.gg}
+        if inference.settings.prior_mean == "weights":
+            kept["prior_mean"] = state.prior.mean
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
         if state.targets is not None:
@@ -75,7 +77,7 @@ def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> 
     """Put an inference with the same layers and settings in a saved state; nothing changes if it does not fit."""
     meta, tensors = saved["meta"], saved["tensors"]
     mine = state_dict(inference)["meta"]
-    meta = {"sharing": "expand", "others": {}} | meta  # which older files do not have
+    meta = {"sharing": "expand", "prior_mean": "zero", "others": {}} | meta  # which older files do not have
     for key in ("layers", "prior_precision", *inference.settings.summary()):
         if meta[key] != mine[key]:
             raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
@@ -112,8 +114,10 @@ def _load_layer(
     needed = {"weights"} if meta["steps"] == 0 else {"weights", "precision", "mean", "scale"}
     is_output = name == meta["output_layer"]
     prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
-    if "xx" in own:  # older files
-        own["precision"] = prior.precision_plus(own.pop("xx"))
+    prior = replace(prior, mean=own.get("prior_mean", prior.mean))
+    if "xx" in own:  # older files, where that of tokens was a matrix
+        xx = own.pop("xx")
+        own["precision"] = prior.precision_plus(linalg.diagonal(xx)[..., None] if state.layer.has_tokens else xx)
     if not needed <= set(own):
         raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
     posterior, targets = None, None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from bali.layer import Layer, UnsupportedLayerError
@@ -37,7 +38,9 @@ def layer_batch(
     x = [layer.input_rows(x).to(own) for x in inputs]
     g = [layer.output_rows(gradient).to(own) for gradient in gradients]
     noise = [rows.to(own) for rows in local_noise]
-    if sharing == "reduce" and residual is None:
+    if layer.calls_are_positions and len(x) > 1 and not any(rows.shape[-2] % n for rows in x):
+        x, g, noise = (_joined(rows, n, layer) for rows in (x, g, noise))
+    if sharing == "reduce" and residual is None and not layer.always_expands:
         x = [_by_example(rows, n, layer).mean(-2) for rows in x]
         g = [_by_example(rows, n, layer).sum(-2) for rows in g]
         noise = [_by_example(rows, n, layer).mean(-2) for rows in noise]
@@ -56,6 +59,11 @@ def _by_example(rows: Tensor, n: int, layer: Layer) -> Tensor:
             "use sharing='expand' for it"
         )
     return rows.reshape(*rows.shape[:-2], n, -1, rows.shape[-1])
+
+
+def _joined(calls: Sequence[Tensor], n: int, layer: Layer) -> list[Tensor]:
+    """The rows of all calls as those of one, ordered by example; none stay none."""
+    return [torch.cat([_by_example(rows, n, layer) for rows in calls], dim=-2).flatten(-3, -2)] if calls else []
 
 
 def weight_of_rows(weight: Tensor, rows: Tensor) -> Tensor:

@@ -17,8 +17,14 @@ Reparam = Literal["weight", "local", "none"]
 Noise = Literal["mode", "sample"]
 Update = Literal["mean", "natural"]
 Sharing = Literal["expand", "reduce"]
+PriorMean = Literal["zero", "weights"]
 
-_CHOICES = {"reparam": ("weight", "local", "none"), "noise": ("mode", "sample"), "update": ("mean", "natural")}
+_CHOICES = {
+    "reparam": ("weight", "local", "none"),
+    "noise": ("mode", "sample"),
+    "update": ("mean", "natural"),
+    "prior_mean": ("zero", "weights"),
+}
 _SHARINGS = get_args(Sharing)
 
 
@@ -43,6 +49,7 @@ class Settings:
     sharing: Sharing | Mapping[str, Sharing] = "expand"
     forward_dtype: torch.dtype | None = None
     max_block: int | None = None
+    prior_mean: PriorMean = "zero"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -71,12 +78,12 @@ class Settings:
         return self.ema_rate(step) if callable(self.ema_rate) else self.ema_rate
 
     def prior(self, layer: Layer, *, is_output: bool, device: torch.device, repairs: Repairs) -> MNIW:
-        """The layer's prior; the output layer of a regression has its own noise floor."""
+        """The layer's prior, about its present weights if so wished; a regression's output has its own noise floor."""
         variance = self.prior_variance
         if isinstance(variance, Mapping):
             variance = variance.get(layer.name)
         if variance is None:
-            variance = 10.0 / (layer.fan_in + 1)
+            variance = 10.0 / (1 if layer.has_tokens else layer.fan_in + 1)  # a token has a single one in its row
         _check_positive(f"prior_variance of layer '{layer.name}'", variance)
         prior = MNIW.prior(
             layer.n_inputs,
@@ -86,8 +93,10 @@ class Settings:
             dtype=self.algebra_dtype,
             device=device,
             name=f"layer '{layer.name}'",
+            as_column=layer.has_tokens,
         )
-        return replace(prior, repairs=repairs)
+        mean = layer.weights().to(self.algebra_dtype) if self.prior_mean == "weights" else prior.mean
+        return replace(prior, mean=mean, repairs=repairs)
 
     def exact_xx(self, layer: Layer, device: torch.device) -> Tensor:
         """XᵀX of N_eff rows like all the data, for the layer that they enter."""
@@ -132,7 +141,7 @@ class Settings:
 
     def summary(self) -> dict[str, Any]:
         """What has to agree for a saved posterior to be taken up again."""
-        kept = ("update", "effective_size", "noise_floor", "output_noise_floor")
+        kept = ("update", "effective_size", "noise_floor", "output_noise_floor", "prior_mean")
         sharing = dict(self.sharing) if isinstance(self.sharing, Mapping) else self.sharing
         exact = self.input_moments is not None
         return {name: getattr(self, name) for name in kept} | {"exact_inputs": exact, "sharing": sharing}
