@@ -60,8 +60,15 @@ def test_rows_shared_by_members_with_weights_of_their_own(width: int) -> None:
         assert_close(xy[k], alone[1], TOLERANCE)
 
 
-def test_with_ones_scales_the_ones_too() -> None:
+@pytest.mark.parametrize("zeros", [0, 2])
+def test_with_ones_scales_the_ones_too_and_adds_zeros(zeros: int) -> None:
     x, root = rows(2, 3), torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
-    found = with_ones(x, root)
+    found = with_ones(x, root, zeros)
     assert_close(found[:, :2], x * root[:, None])
     assert_close(found[:, 2], root)
+    assert found.shape == (3, 3 + zeros)
+    assert not bool(found[:, 3:].any())
+    plain = with_ones(x, None, zeros)
+    assert_close(plain[:, :3], torch.cat([x, torch.ones(3, 1, dtype=torch.float64)], -1))
+    assert plain.shape == (3, 3 + zeros)
+    assert not bool(plain[:, 3:].any())

@@ -42,8 +42,8 @@ def test_dense_computation() -> None:
     for layer in health.layers:
         state = run.states[layer.name]
         assert state.posterior is not None
-        assert state.xx is not None
-        precision, xx = array(state.posterior.precision), array(state.xx)
+        precision = array(state.posterior.precision)
+        xx = precision - array(state.prior.precision)
         # tr(R Ψxx) is a sum of shares λ/(λ + 1/variance) of the inputs' principal directions.
         assert layer.effective_dof == pytest.approx(np.trace(np.linalg.inv(precision) @ xx), rel=EXACT)
         prior_precision = array(state.prior.precision)[0, 0]
@@ -77,7 +77,8 @@ def test_evidence_of_averaged_pseudo_targets() -> None:
     for layer in layer_health(mean).layers:
         state = natural.states[layer.name]
         assert state.targets is not None
-        evidence = float(state.prior.log_evidence(state.targets))
+        assert state.precision is not None
+        evidence = float(state.prior.log_evidence(replace(state.targets, xx=state.precision - state.prior.precision)))
         assert layer.log_evidence == pytest.approx(evidence / (60 * layer.n_outputs), rel=1e-6)
 
 

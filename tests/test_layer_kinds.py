@@ -9,17 +9,23 @@ from typing import NamedTuple
 import pytest
 import torch
 from networks import assert_same_posteriors, inference, randn, seeded
+from sequences import OverTime, Sequences
 from torch import Tensor, nn
 
 import bali
 from bali.gram import with_ones
 from bali.health import layer_health
 from bali.layer import Layer
-from bali.layers import KINDS, StackedLinear, find_layers
+from bali.layers import COMPOSITES, KINDS, StackedLinear
+from bali.network import Network
 from bali.prediction import Method
 
 EXACT = 1e-10
 N = 12
+
+
+def steps(features: int) -> Tensor:
+    return randn(N, 3, features, seed=1)
 
 
 class Kind(NamedTuple):
@@ -37,6 +43,19 @@ KIND: dict[str, Kind] = {
     "Conv3d": Kind(lambda: nn.Conv3d(1, 2, 3, padding="same"), lambda: randn(N, 1, 2, 2, 2, seed=1), 16),
     "Embedding": Kind(lambda: nn.Embedding(5, 3), lambda: torch.randint(5, (N,), generator=seeded(1)), 3),
     "Embedding, sequence": Kind(lambda: nn.Embedding(5, 3), lambda: torch.randint(5, (N, 2), generator=seeded(1)), 6),
+    "MultiheadAttention": Kind(lambda: Sequences(nn.MultiheadAttention(4, 2, batch_first=True)), lambda: steps(4), 12),
+    "MultiheadAttention, positions first": Kind(
+        lambda: Sequences(nn.MultiheadAttention(4, 2, bias=False), first=True), lambda: steps(4), 12
+    ),
+    "RNN": Kind(lambda: Sequences(nn.RNN(2, 3, batch_first=True)), lambda: steps(2), 9),
+    "LSTM": Kind(lambda: Sequences(nn.LSTM(2, 3), first=True), lambda: steps(2), 9),
+    "LSTM, layers": Kind(
+        lambda: Sequences(nn.LSTM(2, 2, 2, batch_first=True, bidirectional=True, bias=False)), lambda: steps(2), 12
+    ),
+    "GRU": Kind(lambda: Sequences(nn.GRU(2, 3, batch_first=True)), lambda: steps(2), 9),
+    "RNNCell": Kind(lambda: OverTime(nn.RNNCell(2, 3, nonlinearity="relu")), lambda: steps(2), 9),
+    "LSTMCell": Kind(lambda: OverTime(nn.LSTMCell(2, 3)), lambda: steps(2), 9),
+    "GRUCell": Kind(lambda: OverTime(nn.GRUCell(2, 3, bias=False)), lambda: steps(2), 9),
 }
 each_kind = pytest.mark.parametrize("kind", KIND.values(), ids=KIND.keys())
 
@@ -54,9 +73,18 @@ def network(kind: Kind, n_outputs: int = 2) -> nn.Module:
         return nn.Sequential(first, nn.Tanh(), nn.Flatten(), nn.Linear(kind.n_outputs, n_outputs).double())
 
 
-def outputs_of(layer: Layer, x: Tensor, weights: Tensor) -> Tensor:
-    rows = layer.input_rows(x)
-    return (with_ones(rows, None) if layer.has_bias else rows) @ weights
+def assert_rows_times_weights_are_outputs(module: nn.Module, x: Tensor) -> None:
+    network = Network(module)
+    output, calls = network.forward(x)
+    torch.testing.assert_close(output, module(x), rtol=EXACT, atol=EXACT)
+    for name, layer in network.layers.items():
+        weights = layer.weights()
+        assert weights.shape[-2:] == (layer.n_inputs, layer.out_features)
+        for call in calls[name]:
+            rows, z = layer.input_rows(call.x), call.z.detach()
+            outputs = (with_ones(rows, None) if layer.has_bias else rows) @ weights
+            torch.testing.assert_close(outputs, layer.output_rows(z), rtol=EXACT, atol=EXACT)
+            assert torch.equal(layer.from_rows(layer.output_rows(z), z), z)
 
 
 def singles(x: Tensor) -> list[Tensor]:
@@ -65,36 +93,36 @@ def singles(x: Tensor) -> list[Tensor]:
 
 def test_every_kind_is_in_the_table() -> None:
     """Stacks, which have a leading dimension, have tests of their own."""
-    assert {type(made(kind)) for kind in KIND.values()} == set(KINDS) - {StackedLinear}
+    found = {type(part) for kind in KIND.values() for part in made(kind).modules()}
+    assert found >= (set(KINDS) | set(COMPOSITES)) - {StackedLinear}
 
 
 @each_kind
 def test_rows_times_the_weight_matrix_are_the_outputs(kind: Kind) -> None:
+    """And the module's own output is that of its linear maps, also with weights that were written into it."""
     module, x = made(kind), kind.inputs()
-    (layer,) = find_layers(module).values()
-    z = module(x).detach()
-    rows = outputs_of(layer, x, layer.weights())
-    assert layer.weights().shape[-2:] == (layer.n_inputs, layer.out_features)
-    torch.testing.assert_close(rows, layer.output_rows(z), rtol=EXACT, atol=EXACT)
-    assert torch.equal(layer.from_rows(layer.output_rows(z), z), z)
-    replacement = torch.randn_like(layer.weights())
-    layer.assign(replacement)
-    assert torch.equal(layer.weights(), replacement)
-    torch.testing.assert_close(
-        outputs_of(layer, x, replacement), layer.output_rows(module(x).detach()), rtol=EXACT, atol=EXACT
-    )
+    assert_rows_times_weights_are_outputs(module, x)
+    for layer in Network(module).layers.values():
+        replacement = torch.randn_like(layer.weights())
+        layer.assign(replacement)
+        assert torch.equal(layer.weights(), replacement)
+    assert_rows_times_weights_are_outputs(module, x)
 
 
 @each_kind
 def test_rows_of_an_example_are_neighbours(kind: Kind) -> None:
-    module, x = made(kind), kind.inputs()
-    (layer,) = find_layers(module).values()
-    z = module(x).detach()
-    for of_all, of_each in (
-        (layer.input_rows(x), [layer.input_rows(one) for one in singles(x)]),
-        (layer.output_rows(z), [layer.output_rows(one) for one in singles(z)]),
-    ):
-        assert torch.equal(of_all, torch.cat(of_each, dim=-2))
+    network, x = Network(made(kind)), kind.inputs()
+    calls, alone = network.forward(x)[1], [network.forward(one)[1] for one in singles(x)]
+
+    def joined(rows_of: Callable[[Layer], Callable[[Tensor], Tensor]], part: str, name: str, i: int) -> None:
+        layer = network.layers[name]
+        whole, *each = (rows_of(layer)(getattr(found[name][i], part)).to_dense().detach() for found in (calls, *alone))
+        torch.testing.assert_close(whole, torch.cat(each, dim=-2), rtol=EXACT, atol=EXACT)
+
+    for name, own in calls.items():
+        for i in range(len(own)):
+            joined(lambda layer: layer.input_rows, "x", name, i)
+            joined(lambda layer: layer.output_rows, "z", name, i)
 
 
 @each_kind
@@ -134,13 +162,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(kind: Kind, tmp_path: Path) -
 
 
 def test_tokens_are_counted() -> None:
-    """The precision of an embedding is diagonal: the prior's and how often each token occurs, scaled to N_eff rows."""
+    """The precision of an embedding is a column: the prior's and how often each token occurs, scaled to N_eff rows."""
     kind = KIND["Embedding, sequence"]
     x, y = kind.inputs(), torch.randint(2, (N,), generator=seeded(2))
     run = inference(network(kind), "categorical", N, effective_size=100, prior_variance=2.0)
     run.step(x, y)
     counts = torch.bincount(x.flatten(), minlength=5) / x.numel() * 100.0
-    torch.testing.assert_close(run.posteriors["0"].precision, torch.diag(counts.double() + 0.5))
+    torch.testing.assert_close(run.posteriors["0"].precision, counts.double()[:, None] + 0.5)
 
 
 def test_weights_of_examples_with_tokens_need_not_be_whole() -> None:
@@ -150,4 +178,4 @@ def test_weights_of_examples_with_tokens_need_not_be_whole() -> None:
     weight = torch.linspace(0.1, 0.9, N).double()
     run.step(x, y, sample_weight=weight)
     counts = torch.zeros(5, dtype=torch.float64).index_add(0, x, weight) / weight.sum() * N
-    torch.testing.assert_close(run.posteriors["0"].precision, torch.diag(counts + 0.5))
+    torch.testing.assert_close(run.posteriors["0"].precision, counts[:, None] + 0.5)

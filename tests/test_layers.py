@@ -74,6 +74,29 @@ def partly_frozen() -> nn.Module:
     return module
 
 
+class OwnAttention(nn.MultiheadAttention):
+    def forward(self, query: Tensor, *_rest: Any, **_options: Any) -> tuple[Tensor, None]:
+        return query, None
+
+
+def frozen_bias() -> nn.Module:
+    module = between(nn.MultiheadAttention(3, 1))
+    module[1].in_proj_bias.requires_grad_(False)
+    return module
+
+
+def tied_attention() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.MultiheadAttention(3, 1), nn.MultiheadAttention(3, 1))
+    module[2].in_proj_weight = module[1].in_proj_weight
+    return module
+
+
+def tied_recurrence() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.LSTM(3, 3), nn.LSTM(3, 3))
+    module[2].weight_hh_l0 = module[1].weight_hh_l0
+    return module
+
+
 def old_weight_norm() -> nn.Module:
     with pytest.warns(FutureWarning, match="weight_norm"):
         return between(torch.nn.utils.weight_norm(nn.Linear(3, 3)))
@@ -94,9 +117,20 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "bag of embeddings": (lambda: between(nn.EmbeddingBag(3, 3)), r"'1' \(EmbeddingBag\)"),
     "embedding with padding": (lambda: between(nn.Embedding(3, 3, padding_idx=0)), r"'1' \(Embedding\) has padding_idx"),
     "embedding of bounded norm": (lambda: between(nn.Embedding(3, 3, max_norm=1.0)), r"'1' \(Embedding\) has padding_idx"),
-    "embedding of many tokens": (lambda: between(nn.Embedding(3000, 1)), r"'1' \(Embedding\) has 3000 tokens"),
     "bilinear": (lambda: between(nn.Bilinear(3, 3, 3)), r"'1' \(Bilinear\)"),
-    "attention": (lambda: between(nn.MultiheadAttention(3, 1)), r"'1' \(MultiheadAttention\)"),
+    "attention with keys beside": (
+        lambda: between(nn.MultiheadAttention(3, 1, add_bias_kv=True)),
+        r"'1' \(MultiheadAttention\) has trainable parameters \['bias_k', 'bias_v'\]",
+    ),
+    "attention with a forward of its own": (lambda: between(OwnAttention(3, 1)), r"'1' \(OwnAttention\) has a forward"),
+    "attention, partly frozen": (frozen_bias, r"layer '1.q' is partly frozen: freeze all of \['in_proj_weight'"),
+    "attention, tied": (tied_attention, "'2.in_proj_weight' and '1.in_proj_weight' are one tied parameter"),
+    "recurrent layers, tied": (tied_recurrence, "'2.weight_hh_l0' and '1.weight_hh_l0' are one tied parameter"),
+    "recurrent projection": (lambda: between(nn.LSTM(3, 3, proj_size=2)), r"'1' \(LSTM\) has proj_size"),
+    "recurrent weight norm": (
+        lambda: between(parametrizations.weight_norm(nn.GRU(3, 3), "weight_hh_l0")),
+        "kind ParametrizedGRU computes one of .*'weight_hh_l0'",
+    ),
     "own parameter": (OwnParameter, r"'\(the module itself\)' \(OwnParameter\)"),
     "partly frozen": (partly_frozen, "layer '2' is partly frozen"),
     "weight norm": (lambda: between(parametrizations.weight_norm(nn.Linear(3, 3))), "layer '1'"),

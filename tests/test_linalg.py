@@ -147,6 +147,31 @@ def test_without_a_record_every_repair_warns() -> None:
             linalg.cholesky(matrix)
 
 
+# --- products -------------------------------------------------------------------------------------------------------
+
+# Leading dimensions of start, left and right: no batch, one of each, shared ones, and more than one dimension.
+LEADING = [
+    ((), (), ()),
+    ((3,), (3,), (3,)),
+    ((), (), (3,)),
+    ((3,), (), (3,)),
+    ((3,), (3,), ()),
+    ((3,), (1,), (3,)),
+    ((3,), (), (1,)),
+    ((2, 3), (2, 3), (2, 3)),
+    ((2, 3), (3,), (3,)),
+]
+
+
+@pytest.mark.parametrize(("start", "left", "right"), LEADING, ids=str)
+def test_plus_product_is_a_sum_and_a_product(start: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(20)
+    c, a, b = normal(rng, *start, 2, 4), normal(rng, *left, 2, 5), normal(rng, *right, 5, 4)
+    kept = c.clone()
+    assert_close(linalg.plus_product(c, a, b, -0.3), array(c) - 0.3 * array(a) @ array(b))
+    assert torch.equal(c, kept)
+
+
 # --- hopeless matrices ----------------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,29 @@ def test_precision_times(diagonal: bool) -> None:
     assert_close(q.precision_times(right), array(q.precision) @ array(right))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one prior", "a prior for each"])
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("leading", [(), (2,)], ids=["shared inputs", "own inputs"])
+def test_precision_plus_inputs(diagonal: bool, batch: tuple[int, ...], leading: tuple[int, ...]) -> None:
+    q = random_mniw(np.random.default_rng(7), 4, 2, batch, diagonal=diagonal)
+    xx = oracles.positive_definite(np.random.default_rng(8), 4, leading).to(torch.float32)
+    kept = xx.clone()
+    found = q.precision_plus(xx)
+    assert found.dtype == torch.float64
+    assert_close(found, array(q.precision) + array(xx))
+    assert torch.equal(xx, kept)
+
+
+def test_forgotten_factors_are_computed_again() -> None:
+    q = random_problem(9).prior
+    factors = q.precision_factor, q.scale_factor
+    q.forget_precision_factor()
+    q.forget_scale_factor()
+    q.forget_scale_factor()  # there is none to forget
+    assert torch.equal(q.precision_factor, factors[0])
+    assert torch.equal(q.scale_factor, factors[1])
+
+
 def test_conversion_converts_the_factors() -> None:
     q = random_problem(5).prior
     single = q.to(torch.float32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import EXACT, array, assert_close, fast, normal, seeds, sizes
 from torch import Tensor
 
-from bali.moments import DebiasedRate, Moments, averaged
+from bali.moments import DebiasedRate, Moments, averaged, averaged_into
 
 BATCHES = [(), (3,), (2, 3)]
 batches = st.sampled_from(BATCHES)
@@ -90,16 +90,16 @@ def test_moments_of_disjoint_rows_add(data: Rows, seed: int) -> None:
     assert_same(Moments.of(data.x, data.y, bias=True) + Moments.of(more.x, more.y, bias=True), both)
 
 
-def test_scaled_to_a_multiple_repeats_the_data() -> None:
+def test_rescaled_to_a_multiple_repeats_the_data() -> None:
     data = Rows(1, n=6)
     repeated = Moments.of(data.x.repeat(4, 1), data.y.repeat(4, 1), bias=True)
-    assert_same(Moments.of(data.x, data.y, bias=True).scaled_to(24.0), repeated)
+    assert_same(Moments.of(data.x, data.y, bias=True).rescale_(24.0), repeated)
 
 
-def test_scaled_to_with_a_count_for_each_batch_element() -> None:
+def test_rescaled_with_a_count_for_each_batch_element() -> None:
     data = Rows(2, batch=(2,))
     weight = torch.tensor([[1.0, 1, 1, 0, 0, 0], [1.0, 1, 1, 1, 1, 1]]).double()
-    scaled = Moments.of(data.x, data.y, bias=True, weight=weight).scaled_to(12.0)
+    scaled = Moments.of(data.x, data.y, bias=True, weight=weight).rescale_(12.0)
     for k, kept in enumerate([3, 6]):
         x, y = (v[k, :kept].repeat(12 // kept, 1) for v in (data.x, data.y))
         assert_same(Moments(scaled.xx[k], scaled.xy[k], scaled.yy[k], 12.0), Moments.of(x, y, bias=True))
@@ -109,8 +109,18 @@ def test_scaled_to_with_a_count_for_each_batch_element() -> None:
 @given(rows)
 def test_target_scale_scales_the_columns_of_y(data: Rows) -> None:
     scale = normal(data.rng, *data.y.shape[:-2], data.y.shape[-1])
-    scaled = Moments.of(data.x, data.y, bias=True).with_target_scale(scale)
+    scaled = Moments.of(data.x, data.y, bias=True).rescale_(data.x.shape[-2], scale)
     assert_same(scaled, of_rows(with_ones(data.x), data.y * scale.unsqueeze(-2)))
+
+
+def test_moments_without_inputs_can_be_rescaled_too() -> None:
+    data, scale = Rows(5), torch.tensor([2.0, -1.0]).double()
+    whole, part = (Moments.of(data.x, data.y, bias=True) for _ in range(2))
+    whole, part = whole.rescale_(20.0, scale), part.without_xx().rescale_(20.0, scale)
+    assert torch.equal(part.xy, whole.xy)
+    assert torch.equal(part.yy, whole.yy)
+    assert part.xx.numel() == 1
+    assert float(part.xx) == 0.0
 
 
 @fast
@@ -141,7 +151,7 @@ def test_pseudo_targets_need_only_the_gradient_products(data: Rows) -> None:
     x, g = with_ones(data.x), data.y
     w = normal(data.rng, *x.shape[:-2], x.shape[-1], g.shape[-1])
     step = torch.from_numpy(data.rng.uniform(0.1, 2.0, size=(*g.shape[:-2], g.shape[-1])))
-    got = Moments.of(data.x, g, bias=True).with_target_scale(step).shifted(w)
+    got = Moments.of(data.x, g, bias=True).rescale_(data.x.shape[-2], step).shifted(w)
     d, xx, xg, gg = torch.diag_embed(step), x.mT @ x, x.mT @ g, g.mT @ g
     assert_close(got.xy, xx @ w + xg @ d)
     assert_close(got.yy, w.mT @ xx @ w + w.mT @ xg @ d + d @ xg.mT @ w + d @ gg @ d)
@@ -202,6 +212,16 @@ def test_rates_outside_the_unit_interval_raise(rate: float) -> None:
     with pytest.raises(ValueError, match=r"ema_rate must be in \(0, 1\]"):
         debiased.advance(rate)
     assert debiased.weight == 0.5
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.75, 1.0])
+@pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=["same shape", "one average for each"])
+def test_an_average_written_over_the_new_value_is_the_same(rate: float, shape: tuple[int, ...]) -> None:
+    old, new = normal(np.random.default_rng(7), *shape), normal(np.random.default_rng(8), 4)
+    kept = old.clone()
+    assert_close(averaged_into(old, new.clone(), rate), averaged(old, new, rate))
+    assert torch.equal(old, kept)
+    assert torch.equal(averaged_into(None, new, rate), new)
 
 
 def test_averaged() -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from bali.cli import app
 from bali.commands.performance import PERFORMANCE
 from bali.experiments.lines import read_lines
 from bali.experiments.performance import (
+    blocks,
+    distributed,
     growth,
     growth_page,
     members,
@@ -29,6 +32,7 @@ from bali.experiments.performance import (
 )
 from bali.experiments.performance.arithmetic import step_flops
 from bali.experiments.performance.bench import Bar, Job, Line
+from bali.experiments.performance.distributed_model import Machine, cost
 from bali.experiments.performance.page import BENCHES, all_bars, to_markdown
 from bali.experiments.performance.run import run
 from bali.experiments.performance.timing import Timings, interleaved
@@ -166,6 +170,50 @@ def test_exponents_and_memory_of_made_up_growth() -> None:
     assert not constant.is_met
 
 
+def two_processes() -> list[dict[str, Any]]:
+    """Made up: work of 8 ms alone, and of 5 and 4 ms together, when the quicker one waits."""
+
+    def parts(statistics: float, messages: float, factorisation: float) -> dict[str, float]:
+        step = statistics + messages + factorisation
+        parts = {"statistics": statistics, "messages": messages, "factorisation": factorisation, "step": step}
+        return parts | {"work": statistics + factorisation} | size
+
+    size = {"summed": 1000.0, "results": 2000.0}
+    speed = {"bytes_per_second": 1e6, "latency": 0.0}
+    alone = {"plain": {"step": 0.008}, "1": parts(0.006, 0.0, 0.002)}
+    return [
+        {"speed": speed, "parts": alone | {"2": parts(0.003, 0.002, 0.002)}},
+        {"speed": speed, "parts": {"2": parts(0.003, 0.003, 0.001)}},
+    ]
+
+
+def test_efficiency_is_time_alone_over_the_time_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "run_processes", lambda *_: two_processes())
+    (job,) = distributed.jobs(sizes=(6, 8, 4), rows=100, counts=(1, 2))
+    one, two = job.run()
+    assert one["work_efficiency"] == pytest.approx(1.0)
+    assert two["work_efficiency"] == pytest.approx(0.008 / 2 / 0.005)
+    assert two["efficiency"] == pytest.approx(0.008 / 2 / 0.007)
+    assert two["messages_ms"] == pytest.approx(2.0)  # of the one that others waited for
+    assert two["model_statistics_ms"] == pytest.approx(3.0)
+    assert two["model_factorisation_ms"] < 2.0
+
+
+def test_cost_of_several_processes_by_hand() -> None:
+    """Layers (D, E) = (3, 2) and (3, 1): narrow matrices are sent as a whole."""
+    flops = step_flops((2, 2, 1), 5)
+    alone, together = cost((2, 2, 1), 5, 1), cost((2, 2, 1), 5, 2)
+    assert alone.statistics == flops["forward"] + flops["backward"] + flops["moments"] == 2 * together.statistics
+    assert alone.factorisation == pytest.approx(flops["factors"] + flops["solves"])
+    assert together.factorisation == pytest.approx((27 + 8) / 3 + 36 + 18 + 18 + 12)  # of the larger layer
+    assert alone.summed == together.summed == 4 * (6 + 9 + 4 + 3 + 9 + 1)
+    assert alone.results == together.results == 12 * (6 + 3) + 8 * (4 + 1)
+    machine = Machine(statistics=1.0, factorisation=2.0, bytes=4.0, latency=0.0)
+    assert alone.seconds(machine, 1)["messages"] == 0
+    assert together.seconds(machine, 2)["messages"] == (together.summed + together.results) / 4
+    assert together.seconds(machine, 2)["factorisation"] == together.factorisation / 2
+
+
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
@@ -182,11 +230,14 @@ def tiny_jobs() -> dict[str, list[Job]]:
         "predict": predict.jobs(few_images, rows=20, samples=4, passes=2, batch=64, steps=2, rounds=3),
         "growth": growth.jobs(axes=axes, base=base, rounds=3, warmup=1, inputs=12),
         "peers": peers.jobs(few_images, methods=one_each, sizes=SMALL, **fit),
+        "distributed": distributed.jobs(sizes=(6, 8, 4), counts=(1, 2)),
+        "blocks": blocks.jobs(few_images, sizes=(784, 20, 10), blocks=(0, 16), batch=50, steps=4, samples=2),
     }
 
 
 def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "peak_in_new_process", lambda *_: {"peak": 3_000_000, "factors": 1_000_000})
+    monkeypatch.setattr(distributed, "run_processes", lambda *_: two_processes())
     out, page = tmp_path / "p.jsonl", tmp_path / "docs" / "p.md"
     for name, jobs in tiny_jobs().items():
         lines = run(name, out, page, jobs=jobs)
@@ -195,7 +246,7 @@ def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: 
     written = read_lines(out)
     assert page.read_text() == to_markdown(written)
     assert all(f"## {bench.title}" in page.read_text() for bench in BENCHES.values())
-    assert {name for name, _ in all_bars(written)} == set(BENCHES) - {"peers"}
+    assert {name for name, _ in all_bars(written)} == set(BENCHES) - {"peers", "distributed", "blocks"}
     pictures = {path.name: path.stat().st_size for path in (tmp_path / "docs" / "images").iterdir()}
     assert set(pictures) == {f"performance-{what}.svg" for what in ("growth", "memory", "quality")}
     assert max(pictures.values()) < 150_000

@@ -137,6 +137,14 @@ def test_chunks_are_parts_of_the_whole(method: Method, noise: str, chunk_rows: i
     assert [part.n_rows for part in parts] == [min(chunk_rows, 10 - start) for start in range(0, 10, chunk_rows)]
 
 
+@pytest.mark.parametrize(("width", "rows"), [(2, 4096), (200, 2621), (300, 2048), (1000, 2048)])
+def test_default_chunks_are_shorter_for_wide_layers(width: int, rows: int) -> None:
+    run = inference(mlp((1, width, 1)), n_data=5, reparam="none")
+    run.step(randn(5, 1, seed=1), randn(5, 1, seed=2))
+    parts = list(run.predict_chunks(randn(5000, 1, seed=3), 1))
+    assert [part.n_rows for part in parts] == [min(rows, 5000 - start) for start in range(0, 5000, rows)]
+
+
 def test_chunked_local_noise_is_independent_between_rows() -> None:
     run = regression(mlp((3, 6, 1)), 3, 1)
     x = randn(1, 3, seed=27).expand(6, 3)

@@ -45,6 +45,30 @@ def assert_identical(one: bali.LayerwiseInference, two: bali.LayerwiseInference)
     assert torch.equal(one.predict(x, 3).mean, two.predict(x, 3).mean)  # type: ignore[attr-defined]
 
 
+def test_older_files_with_the_average_of_the_inputs_are_read() -> None:
+    """They hold XᵀX where newer ones hold R₀⁻¹ + XᵀX."""
+    run, resumed = start(), start(seed=8)
+    train(run, 0, 4)
+    state = run.state_dict()
+    for name, layer in run.states.items():
+        state["tensors"][f"{name}/xx"] = state["tensors"].pop(f"{name}/precision") - layer.prior.precision
+    resumed.load_state_dict(state)
+    assert_same_posteriors(run, resumed, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(train(run, 4, 5)[0], train(resumed, 4, 5)[0])
+
+
+def test_older_files_with_tokens_as_a_matrix_are_read() -> None:
+    """Newer ones hold the diagonal, which is all there is."""
+    tokens, y = torch.arange(30) % 5, data("categorical", 30, 2, 3)[1]
+    run, resumed = (inference(nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3)).double(), "categorical") for _ in range(2))
+    run.step(tokens, y)
+    state = run.state_dict()
+    xx = state["tensors"].pop("0/precision") - run.states["0"].prior.precision
+    state["tensors"]["0/xx"] = torch.diag_embed(xx.squeeze(-1))
+    resumed.load_state_dict(state)
+    assert_same_posteriors(run, resumed, rtol=1e-12, atol=1e-12)
+
+
 # --- going on -------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +209,7 @@ def test_a_failed_step_changes_nothing(spoil: Any, done: int, reparam: str) -> N
     assert (run.steps, run.rate) == (done, rate)
     for name, state in run.states.items():
         assert state.posterior is states[name].posterior
-        assert state.xx is states[name].xx
+        assert state.precision is states[name].precision
         assert state.gg is states[name].gg
         assert state.weights is states[name].weights
     assert all(torch.equal(a, b) for a, b in zip(weights, parameters(run.network.module), strict=True))

@@ -23,7 +23,7 @@ def first_posterior(x: Tensor, z: Tensor, g: Tensor, n_eff: float, step_size: fl
     targets = z + step_size * g / g.square().mean(0).sqrt()
     d = x.shape[1]
     prior = MNIW.prior(d + 1, z.shape[1], variance=10.0 / (d + 1), noise=0.01 * n_eff)
-    return prior.condition(Moments.of(x, targets, bias=True).scaled_to(n_eff))
+    return prior.condition(Moments.of(x, targets, bias=True).rescale_(n_eff))
 
 
 @pytest.mark.parametrize("sharing", ["expand", "reduce", {"0": "reduce"}, {"3": "reduce"}], ids=str)

@@ -39,13 +39,14 @@ class Chain:
     rate: DebiasedRate = field(default_factory=DebiasedRate)
 
     def step(self, x: Tensor, dy: Tensor, beta: float) -> MNIW:
-        batch = Moments.of(x.to(self.dtype), dy.to(self.dtype), bias=True).scaled_to(N_EFF)
+        batch = Moments.of(x.to(self.dtype), dy.to(self.dtype), bias=True).rescale_(N_EFF)
         rho = self.rate.advance(beta)
         self.xx = averaged(self.xx, batch.xx, rho)
+        precision = self.prior.precision_plus(self.xx)
         if self.form == "mean":
-            self.q = mean_update(self.prior, self.q, self.reference, self.xx, batch, rho)
+            self.q = mean_update(self.prior, self.q, self.reference, precision, batch, rho)
         else:
-            self.targets, self.q = natural_update(self.prior, self.targets, self.reference, self.xx, batch, rho)
+            self.targets, self.q = natural_update(self.prior, self.targets, self.reference, precision, batch, rho)
         self.reference = self.q.mean
         return self.q
 
@@ -163,8 +164,8 @@ def test_mean_form_takes_any_input_statistics() -> None:
     prior, previous = random_mniw(rng, D_IN + 1, D_OUT), random_mniw(rng, D_IN + 1, D_OUT)
     x, dy, _ = next(mini_batches(10, ()))
     everything = normal(rng, 100, D_IN + 1)
-    batch = Moments.of(x, dy, bias=True).scaled_to(N_EFF)
-    q = mean_update(prior, previous, previous.mean, everything.mT @ everything, batch, 0.2)
+    batch = Moments.of(x, dy, bias=True).rescale_(N_EFF)
+    q = mean_update(prior, previous, previous.mean, prior.precision_plus(everything.mT @ everything), batch, 0.2)
     r0_inverse = array(prior.precision)
     rows = np.linalg.inv(r0_inverse + array(everything).T @ array(everything))
     drive = r0_inverse @ array(prior.mean - previous.mean) + array(batch.xy)

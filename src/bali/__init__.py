@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from bali import likelihoods
+from bali import distributed, likelihoods
 from bali.estimator_files import load
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
@@ -12,6 +12,7 @@ from bali.inference import LayerwiseInference
 from bali.layer import UnsupportedLayerError
 from bali.layers import StackedLinear, stack
 from bali.linalg import NumericalError, NumericalRepairWarning
+from bali.lora import LowRankAdapted, lora
 from bali.mniw import MNIW
 from bali.moments import Moments
 from bali.predictive import Predictive
@@ -24,6 +25,7 @@ __all__ = [
     "BALIRegressor",
     "HealthWarning",
     "LayerwiseInference",
+    "LowRankAdapted",
     "ModelFileError",
     "Moments",
     "NumericalError",
@@ -31,8 +33,10 @@ __all__ = [
     "Predictive",
     "StackedLinear",
     "UnsupportedLayerError",
+    "distributed",
     "input_moments",
     "likelihoods",
     "load",
+    "lora",
     "stack",
 ]

@@ -1,36 +1,29 @@
 """Embeddings as rows times a weight matrix: a token is a row with a single one in it.
 
-XᵀX of such rows is diagonal, the number of times each token was seen. It is kept as a full matrix all the same, like every
-other layer's, which limits the number of tokens.
+XᵀX of such rows is diagonal, the number of times each token was seen, and is kept as a column of counts: memory and time
+grow with the number of tokens and not with its square or cube.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from bali.gram import token_rows
 from bali.layer import Layer, UnsupportedLayerError
-
-#: A precision matrix of so many rows is factored at every step.
-MOST_TOKENS = 2048
 
 
 class EmbeddingLayer(Layer):
     """`nn.Embedding` without `padding_idx` and `max_norm`; it has no bias."""
 
     has_bias = False
+    has_tokens = always_expands = True  # a mean of tokens is none
 
     def __init__(self, name: str, module: nn.Embedding) -> None:
         if module.padding_idx is not None or module.max_norm is not None:
             raise UnsupportedLayerError(
                 f"layer '{name}' (Embedding) has padding_idx or max_norm, which fix some of its weights by other means than "
                 "a posterior. Leave them out, or name it in `exclude` to train it by an optimizer."
-            )
-        if module.num_embeddings > MOST_TOKENS:
-            raise UnsupportedLayerError(
-                f"layer '{name}' (Embedding) has {module.num_embeddings} tokens, and at most {MOST_TOKENS} can have a "
-                "posterior. Name it in `exclude` to train it by an optimizer, or freeze it with requires_grad_(False)."
             )
         self.name, self._module = name, module
         self.in_features, self.out_features = module.num_embeddings, module.embedding_dim
@@ -44,7 +37,7 @@ class EmbeddingLayer(Layer):
         return self._module.weight
 
     def input_rows(self, x: Tensor) -> Tensor:
-        return functional.one_hot(x.reshape(-1).long(), self.in_features).to(self.weight.dtype)
+        return token_rows(x.reshape(-1).long(), self.in_features, self.weight.dtype)
 
     def output_rows(self, z: Tensor) -> Tensor:
         return z.reshape(-1, self.out_features)

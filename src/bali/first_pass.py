@@ -32,10 +32,12 @@ def first_states(
     if output_layer is not None:
         state = found[output_layer]
         prior = settings.prior(state.layer, is_output=True, device=x.device, repairs=repairs)
-        found[output_layer] = replace(state, prior=prior)
+        found[output_layer] = replace(state, prior=replace(prior, mean=state.prior.mean))
     if settings.input_moments is not None:
         name = input_layer(x, layers, calls, "input_moments need")
-        found[name] = replace(found[name], xx=settings.exact_xx(found[name].layer, x.device), xx_is_exact=True)
+        state = found[name]
+        precision = state.prior.precision_plus(settings.exact_xx(state.layer, x.device))
+        found[name] = replace(state, precision=precision, xx_is_exact=True)
     return found, output_layer
 
 

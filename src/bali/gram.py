@@ -2,7 +2,11 @@
 
 A Gram matrix is symmetric, so of a wide one only the strips right of the diagonal are computed and then mirrored. The
 column of ones that stands for a bias is written out only where rows are narrow: a copy of a few columns is cheaper there
-than the extra calls, and it is not where they are wide.
+than the extra calls, and it is not where they are wide. Where it is, for many members, columns of zeros fill the rows up to
+a width that the processor likes: a product of 51 columns takes a quarter longer than one of 52.
+
+Rows of an embedding are sparse, a single one in each at the place of its token, and have no bias. Their XᵀX is diagonal and
+is given as a column of counts (D, 1); XᵀY are sums of rows of Y by token.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from torch import Tensor
 _WIDE = 128
 #: Narrower strips than this do not use the processor well; more of them than this save nothing more.
 _STRIP_WIDTH, _MOST_STRIPS = 128, 4
+#: Widths of narrow rows are made multiples of this.
+_LIKED = 4
 
 
 def gram(x: Tensor) -> Tensor:
@@ -41,20 +47,29 @@ def _cross(x: Tensor, y: Tensor) -> Tensor:
     return x.mT @ y if 4 * y.shape[-1] > x.shape[-1] else (y.mT @ x).mT
 
 
-def with_ones(x: Tensor, root: Tensor | None) -> Tensor:
-    """(x, 1), each row times its root (..., n), if there is one."""
+def with_ones(x: Tensor, root: Tensor | None, zeros: int = 0) -> Tensor:
+    """(x, 1), each row times its root (..., n), if there is one, and then so many columns of zeros."""
+    tail = torch.eye(1, 1 + zeros, dtype=x.dtype, device=x.device)
     if root is None:
-        return torch.cat([x, x.new_ones(1).expand(*x.shape[:-1], 1)], dim=-1)
+        return torch.cat([x, tail.expand(*x.shape[:-1], 1 + zeros)], dim=-1)
     column = root[..., None]
     rows = x * column
-    return torch.cat([rows, column.expand(*rows.shape[:-1], 1)], dim=-1)
+    return torch.cat([rows, (column * tail).expand(*rows.shape[:-1], 1 + zeros)], dim=-1)
+
+
+def _filled(x: Tensor, root: Tensor | None, *, many: bool) -> Tensor:
+    """`with_ones` and as many zeros as the width should have, if there are many products to be made."""
+    return with_ones(x, root, -(x.shape[-1] + 1) % _LIKED if many else 0)
 
 
 def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀX of rows x (..., n, D_in), with a column of ones if `bias`; `root` (..., n) are roots of the rows' weights."""
+    if x.is_sparse:
+        weight = x.values() if root is None else root.square()
+        return torch.zeros(x.shape[1], 1, dtype=x.dtype, device=x.device).index_add_(0, tokens(x), weight[:, None])
     d = x.shape[-1]
     if bias and d < _WIDE:
-        return gram(with_ones(x, root))
+        return gram(_filled(x, root, many=x.dim() > 2))[..., : d + 1, : d + 1]
     rows = x if root is None else x * root[..., None]
     if not bias:
         return gram(rows)
@@ -68,8 +83,11 @@ def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
 
 def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀY likewise, for rows y that have been multiplied by the roots already."""
+    if x.is_sparse:
+        rows = y if root is None else y * root[:, None]
+        return y.new_zeros(x.shape[1], y.shape[1]).index_add_(0, tokens(x), rows)
     if bias and x.shape[-1] < _WIDE:
-        return _cross(with_ones(x, root), y)
+        return _cross(_filled(x, root, many=y.dim() > 2), y)[..., : x.shape[-1] + 1, :]
     xy = _cross(x if root is None else x * root[..., None], y)
     if not bias:
         return xy
@@ -77,9 +95,23 @@ def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     return torch.cat([xy, bias_row], dim=-2)
 
 
+def token_rows(index: Tensor, n_tokens: int, dtype: torch.dtype) -> Tensor:
+    """Sparse rows (n, n_tokens) with a one at the place of each token."""
+    places = torch.stack([torch.arange(len(index), device=index.device), index])
+    ones = torch.ones(len(index), dtype=dtype, device=index.device)
+    return torch.sparse_coo_tensor(places, ones, (len(index), n_tokens), is_coalesced=True, check_invariants=False)
+
+
+def tokens(x: Tensor) -> Tensor:
+    """Of rows made by `token_rows`, (n,)."""
+    return x.indices()[1]
+
+
 def products(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> tuple[Tensor, Tensor]:
     """`input_gram` and `cross`, sharing what they can."""
-    if bias and x.shape[-1] < _WIDE:
-        rows = with_ones(x, root)
-        return gram(rows), _cross(rows, y)
+    n = x.shape[-1] + 1
+    if bias and n <= _WIDE:
+        rows = _filled(x, root, many=y.dim() > 2)
+        xx, xy = gram(rows), _cross(rows, y)
+        return (xx, xy) if rows.shape[-1] == n else (xx[..., :n, :n], xy[..., :n, :])
     return input_gram(x, bias=bias, root=root), cross(x, y, bias=bias, root=root)

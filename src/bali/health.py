@@ -152,8 +152,8 @@ def _health_of(inference: LayerwiseInference, name: str, state: LayerState) -> L
     assert posterior is not None
     # tr(R R₀⁻¹) = ‖C⁻¹C₀‖² for R⁻¹ = C Cᵀ and R₀⁻¹ = C₀C₀ᵀ: positive terms only.
     from_prior = linalg.half_solve(posterior.precision_factor, prior.precision_factor).square().sum((-2, -1))
-    eigenvalues = torch.linalg.eigvalsh(posterior.precision)
-    condition = eigenvalues[..., -1] / eigenvalues[..., 0].clamp_min(0.0)
+    eigenvalues = linalg.eigenvalues(posterior.precision)
+    condition = eigenvalues.amax(-1) / eigenvalues.amin(-1).clamp_min(0.0)
     noise = posterior.noise_mode().diagonal(dim1=-2, dim2=-1)
     floor = prior.scale.diagonal(dim1=-2, dim2=-1) / (posterior.dof + posterior.n_outputs + 1)
     evidence = prior.log_evidence_of(posterior) / (size * posterior.n_outputs)

@@ -14,7 +14,6 @@ Averages are debiased (`DebiasedRate`), so "average" means Ψ/b of the paper. Li
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,10 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bali import files, linalg, resume
-from bali.first_pass import first_states
+from bali import linalg, resume
+from bali.batch_pass import Accumulated, batch_pass, unchanged_if_it_fails, update
+from bali.blocks import with_blocks
+from bali.distributed import Group, ProcessGroup, group_of
+from bali.joint_step import report_failure, sum_over, update_together
 from bali.layer import Layer
-from bali.layer_update import LayerState, update_layer
+from bali.layer_update import LayerState
 from bali.layers import take_stacked
 from bali.likelihoods import Likelihood
 from bali.mniw import MNIW
@@ -34,21 +36,19 @@ from bali.network import Network
 from bali.other_parameters import MakeOptimizer, OtherParameters
 from bali.prediction import Method, PosteriorSampler
 from bali.predictive import Predictive, concatenate
-from bali.rows import effective_rows, layer_batch, row_mean, weight_of_rows
-from bali.sampling import standard_normal
-from bali.settings import Noise, Reparam, Settings, Sharing, Update
-from bali.targets import local_output_noise
+from bali.settings import Noise, PriorMean, Reparam, Settings, Sharing, Update
 
 
 class LayerwiseInference:
-    """A matrix-normal inverse-Wishart posterior for every linear layer, convolution and embedding of a module.
+    """A matrix-normal inverse-Wishart posterior for every linear map of a module, in whatever kind of layer it is.
 
     Parameters
     ----------
     module
-        Any `nn.Module` whose trainable layers are `nn.Linear`, `nn.Conv1d/2d/3d` and `nn.Embedding` (or `StackedLinear`:
-        K networks at once). Their parameters at construction are the weights of the first step; after each step they
-        hold the current weight sample, or the mean where `reparam` is "local" or "none".
+        Any `nn.Module` whose trainable layers are of the kinds in docs/layers.md: linear, convolutional, recurrent,
+        attention, embedding (or `StackedLinear`: K networks at once). Their parameters at construction are the weights of
+        the first step; after each step they hold the current weight sample, or the mean where `reparam` is "local" or
+        "none".
     likelihood
         `bali.likelihoods.Gaussian()`, `Categorical()` or `Bernoulli()`.
     n_data
@@ -60,7 +60,9 @@ class LayerwiseInference:
         β: a number, or a function from the step (counted from 1) to one.
     prior_variance
         Variance of the prior on the module's own weights, a number or a number per layer name (or (K,) tensors). By
-        default 10 / (D_in + 1) for each layer.
+        default 10 / (D_in + 1) for each layer, and 10 for embeddings, whose rows have a single one.
+    prior_mean
+        M₀ is "zero", or the module's "weights" at construction, as for a pretrained network.
     noise_floor, output_noise_floor
         σ_u²/N_eff, so that U₀ = noise_floor · N_eff · I. The second, by default 1e-4, is for the output layer of a
         regression, whose noise is that of the data.
@@ -89,6 +91,17 @@ class LayerwiseInference:
     optimizer, exclude
         A function from a list of parameters to a torch optimizer, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`, for
         trainable parameters that are in no such layer or in a module named in `exclude`: they have no posterior.
+    only
+        Names of modules: everything outside of them stays as it is, as if it were frozen.
+    forward_dtype
+        A narrower type, such as `torch.bfloat16`, for forward and backward passes of a float32 module in training
+        (`torch.autocast`). Statistics are still summed in float32 and factored in `algebra_dtype`.
+    max_block
+        Linear layers with more inputs or outputs than this get a posterior of blocks up to this size, which are factored one
+        by one; not the output layer of a regression (see `blocks.py`).
+    process_group
+        Processes that train together, each with rows of its own: "auto" are all that `bali.distributed.start` joined, None
+        is this one alone. Every process must take the same steps.
     """
 
     def __init__(
@@ -100,6 +113,7 @@ class LayerwiseInference:
         step_size: float | Tensor = 0.5,
         ema_rate: float | Callable[[int], float] = 0.2,
         prior_variance: float | Tensor | Mapping[str, float | Tensor] | None = None,
+        prior_mean: PriorMean = "zero",
         noise_floor: float = 0.01,
         output_noise_floor: float = 1e-4,
         effective_size: float | None = None,
@@ -113,6 +127,10 @@ class LayerwiseInference:
         sharing: Sharing | Mapping[str, Sharing] = "expand",
         optimizer: MakeOptimizer | None = None,
         exclude: Collection[str] = (),
+        only: Collection[str] | None = None,
+        forward_dtype: torch.dtype | None = None,
+        max_block: int | None = None,
+        process_group: ProcessGroup = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         settings = Settings(
@@ -131,13 +149,19 @@ class LayerwiseInference:
             noise_every=noise_every,
             input_moments=input_moments,
             sharing=sharing,
+            forward_dtype=forward_dtype,
+            max_block=max_block,
+            prior_mean=prior_mean,
         )
+        network = Network(module, exclude, has_optimizer=optimizer is not None, only=only)
+        device = next(module.parameters()).device
         if generator is None:
-            generator = torch.Generator(device=next(module.parameters()).device)
+            generator = torch.Generator(device=device)
             generator.manual_seed(int(torch.randint(2**62, ())))
-        self._start(
-            Network(module, exclude, has_optimizer=optimizer is not None), likelihood, settings, generator, optimizer
-        )
+        group = group_of(process_group, device)
+        if group is not None:
+            group.adopt_first(network.module, generator)
+        self._start(network, likelihood, settings, generator, optimizer, group)
 
     def _start(
         self,
@@ -146,7 +170,11 @@ class LayerwiseInference:
         settings: Settings,
         generator: torch.Generator,
         optimizer: MakeOptimizer | None = None,
+        group: Group | None = None,
     ) -> None:
+        self.group = group  # of the processes that take every step together with this one
+        self._accumulated: Accumulated | None = None  # since the last step
+        network.layers = with_blocks(network.layers, settings.max_block)
         self.network, self.others = network, OtherParameters(network.others, optimizer)
         self.likelihood, self.settings, self.generator = likelihood, settings, generator
         self.steps = 0
@@ -154,6 +182,7 @@ class LayerwiseInference:
         self.repairs = linalg.Repairs()
         self.output_layer: str | None = None  # in a regression; found in the first forward pass
         settings.check_layer_names(list(self.network.layers))
+        settings.check_forward_dtype(next(iter(self.network.layers.values())).weight.dtype)
         self.states = {name: self._initial_state(layer) for name, layer in self.network.layers.items()}
 
     def _initial_state(self, layer: Layer) -> LayerState:
@@ -163,98 +192,67 @@ class LayerwiseInference:
 
     # --- the step -----------------------------------------------------------------------------------------------
 
-    def step(self, x: Tensor, y: Tensor, ema_rate: float | None = None, sample_weight: Tensor | None = None) -> Tensor:
+    def step(
+        self,
+        x: Tensor | None = None,
+        y: Tensor | None = None,
+        ema_rate: float | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         """Take in one mini-batch. Returns its mean log-likelihood under the weights used, one per member if stacked.
 
         `sample_weight`, (n,) or (K, n) for stacked members, counts a row that many times; 0 leaves it out of the
         statistics. If anything fails, an error is raised and everything stays what it was.
+
+        Batches that were accumulated since the last step count as part of this one, which may be left out; after a failure
+        they are forgotten. With several processes, the mini-batch is that of all of them together.
         """
-        if len(y) != len(x) and self.network.members is None:
-            raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
-        if sample_weight is not None:
-            sample_weight = sample_weight.to(next(iter(self.states.values())).weights.dtype)
-            if not bool((sample_weight >= 0).all()) or not bool((sample_weight.sum(-1) > 0).all()):
-                raise ValueError("sample_weight must not be negative, and must be positive for some row (of each member)")
-        generator_state = self.generator.get_state()
-        ema_rate = self.settings.rate_at(self.steps + 1) if ema_rate is None else ema_rate
-        try:
-            with self.network.restoring_buffers():
-                return self._step(x, y, ema_rate, sample_weight)
-        except BaseException:
-            self.generator.set_state(generator_state)
-            raise
+        with unchanged_if_it_fails(self):
+            accumulated, self._accumulated = self._accumulated, None
+            try:
+                if x is not None and y is not None:
+                    last = batch_pass(self, x, y, sample_weight, accumulated)
+                    accumulated = last if accumulated is None else accumulated + last
+                if accumulated is None or (x is None) != (y is None):
+                    raise ValueError("step needs x and y, or batches that were accumulated before")
+                if self.group is None:
+                    accumulated.totals.check()
+            except Exception:
+                if self.group is not None:
+                    report_failure(self, self.group)
+                raise
+            return self._finish(accumulated, self.settings.rate_at(self.steps + 1) if ema_rate is None else ema_rate)
 
-    def _step(self, x: Tensor, y: Tensor, ema_rate: float, sample_weight: Tensor | None) -> Tensor:
-        local_noise: dict[str, list[Tensor]] = {name: [] for name in self.network.layers}
-        with torch.enable_grad():
-            output, calls = self.network.forward(x, self._perturbation(local_noise))
-        z = output.detach()
-        states, output_layer = self.states, self.output_layer
-        if self.steps == 0:
-            states, output_layer = first_states(states, self.settings, self.likelihood, x, z, calls, self.repairs)
-        if output_layer is not None and z.shape != calls[output_layer][0].z.shape:
-            z = z.reshape(calls[output_layer][0].z.shape)  # a final squeeze is undone
-        y = self.likelihood.targets(y, z)
-        values, output_gradient = self.likelihood.evaluate(z, y, self._observation_noise_factor())
-        if self.network.members is None and values.dim() > 1:
-            values = values.reshape(-1)  # middle dimensions are rows
-        row_weight = None if sample_weight is None else weight_of_rows(sample_weight, values)
-        log_likelihood = row_mean(values, row_weight)
-        if not math.isfinite(log_likelihood.sum().item()):
-            raise linalg.NumericalError(
-                f"the log-likelihood is not finite at step {self.steps + 1}. Look for NaN or extreme values in x and y, "
-                "standardise them, or lower step_size."
-            )
-        gradients, of_others = self.network.backward(output, output_gradient, calls, sample_weight)  # line 1
-        root = None if sample_weight is None else sample_weight.sqrt()
+    def accumulate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Take in a part of a mini-batch that is too large for one pass; `step` then makes one step of all parts.
 
-        rate = DebiasedRate(self.rate.weight, self.rate.squares)
-        rho = rate.advance(ema_rate, effective_rows(values, row_weight))
-        moves_noise = self.settings.moves_noise_at(self.steps + 1)
-        updated = {}
-        for name, state in states.items():
-            residual = self.network.times(y - z, root) if name == output_layer else None
-            sharing = self.settings.sharing_of(state.layer)
-            batch = layer_batch(
-                state.layer, calls[name], gradients[name], residual, local_noise[name], root, len(x), sharing
-            )
-            updated[name] = update_layer(state, batch, self.settings, rho, moves_noise=moves_noise)  # lines 2 to 5
-        for state in updated.values():
-            state.weights = self._draw_weights(state)  # line 6
-        self.others.step(of_others, values.numel() if row_weight is None else float(row_weight.sum()))
-        self.states, self.rate, self.steps, self.output_layer = updated, rate, self.steps + 1, output_layer
+        Returns the part's mean log-likelihood. The posterior is that of the mini-batch in one piece, up to rounding. A part
+        that fails is left out.
+        """
+        with unchanged_if_it_fails(self):
+            part = batch_pass(self, x, y, sample_weight, self._accumulated)
+            part.sum_rows()
+            self._accumulated = part if self._accumulated is None else self._accumulated + part
+            return part.totals.mean
+
+    def _finish(self, accumulated: Accumulated, ema_rate: float) -> Tensor:
+        """Lines 2 to 6."""
+        group, rate = self.group, DebiasedRate(self.rate.weight, self.rate.squares)
+        totals, of_others = accumulated.totals, accumulated.of_others
+        if group is not None:
+            statistics, totals, of_others = sum_over(self, group, accumulated)
+        rho = rate.advance(ema_rate, totals.effective_rows)
+        if group is not None:
+            updated = update_together(self, group, accumulated.states, statistics, rho)
+        else:
+            updated = update(self, accumulated, rho)
+        self.others.step(of_others, float(totals.weight) if of_others else 1.0)
+        if group is not None:
+            group.copy_first(list(self.network.buffers().values()))
+        self.states, self.rate, self.steps = updated, rate, self.steps + 1
+        self.output_layer = accumulated.output_layer
         self.network.assign({name: state.weights for name, state in self.states.items()})
-        return log_likelihood
-
-    def _draw_weights(self, state: LayerState) -> Tensor:
-        posterior = state.posterior
-        assert posterior is not None
-        if self.settings.reparam != "weight":
-            return posterior.mean.to(state.weights.dtype)
-        root = posterior.noise_root(self.settings.noise, self.generator)
-        return posterior.weights_from(standard_normal(posterior.mean.shape, state.weights, self.generator), root)
-
-    def _perturbation(self, kept: dict[str, list[Tensor]]) -> Callable[[str, Tensor, Tensor], Tensor] | None:
-        """Local reparametrisation: z + E with E ~ N(0, xᵀRx Σ) for each row, kept for the targets."""
-        if self.settings.reparam != "local" or self.steps == 0:
-            return None
-
-        def perturb(name: str, x: Tensor, z: Tensor) -> Tensor:
-            layer = self.network.layers[name]
-            rows, at = layer.input_rows(x), layer.output_rows(z.detach())
-            noise = local_output_noise(self.posteriors[name], rows, at, self.settings.noise, self.generator)
-            kept[name].append(noise)
-            return z + layer.from_rows(noise, z)
-
-        return perturb
-
-    def _observation_noise_factor(self) -> Tensor | None:
-        """Factor of Σ_L in a regression; the identity before the first step."""
-        if self.output_layer is None or self.steps == 0:
-            return None
-        posterior = self.states[self.output_layer].posterior
-        assert posterior is not None
-        return posterior.noise_mode_factor()
+        return totals.mean
 
     # --- results ------------------------------------------------------------------------------------------------
 
@@ -272,7 +270,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Predictive]:
         """Predictions for consecutive chunks of rows: memory does not grow with the number of rows.
@@ -282,6 +280,8 @@ class LayerwiseInference:
             same distribution of every row at less cost, where rows no longer share one sample of the first layer;
             "local": independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer
             of a regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
+        chunk_rows
+            By default 4,096 for narrow layers and down to 2,048 for wide ones, whose outputs should fit in caches.
         generator
             Defaults to one with the seed of this inference's own: calls with the same arguments agree, and training is
             not affected by them.
@@ -298,7 +298,7 @@ class LayerwiseInference:
         n_samples: int = 128,
         *,
         method: Method = "weight",
-        chunk_rows: int = 4096,
+        chunk_rows: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Predictive:
         """The predictive distribution of new observations at x; see `predict_chunks` for the arguments."""
@@ -313,24 +313,25 @@ class LayerwiseInference:
             raise ValueError("only stacked networks have members; see bali.stack")
         taken = LayerwiseInference.__new__(LayerwiseInference)
         network = Network(take_stacked(self.network.module, index))
-        taken._start(network, self.likelihood, self.settings.of_members(index), self.generator)
+        taken._start(network, self.likelihood, self.settings.of_members(index), self.generator, None, self.group)
         taken.load_state_dict(resume.of_members(self.state_dict(), self.network.members, index))
         return taken
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on exactly: averages, posteriors, weights, counters, generator."""
+        if self._accumulated is not None:
+            raise RuntimeError("there are accumulated batches, which a saved state cannot hold: call step() first")
         return resume.state_dict(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of an inference with the same layers and settings."""
         resume.load_state_dict(self, state_dict)
+        self._accumulated = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `state_dict` to a file, replacing an older one in one move."""
-        state = self.state_dict()
-        files.write(path, "inference state", state["meta"], state["tensors"])
+        """Write `state_dict` to a file, replacing an older one in one move. Of several processes, the first one writes."""
+        resume.save(self, path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file written by `save`."""
-        meta, tensors = files.read(path, "inference state")
-        self.load_state_dict({"meta": meta, "tensors": tensors})
+        """Go on from a file written by `save`, by any number of processes. Of several, the first one reads."""
+        resume.load(self, path)

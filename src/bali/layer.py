@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 
 class UnsupportedLayerError(TypeError):
     """A module has trainable parameters that BALI cannot treat; the message names it and a remedy."""
+
+
+class Composite(ABC):
+    """A module that uses several weight matrices without calling a module for each: attention, recurrence.
+
+    While a network is run, `forward` stands in for the module's own: the same function, written with a module for every
+    weight matrix, so that inputs and outputs of each can be recorded.
+    """
+
+    module: nn.Module
+    layers: dict[str, Layer]  # those with trainable weights, by name
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> object: ...
 
 
 class Layer(ABC):
@@ -21,12 +35,25 @@ class Layer(ABC):
 
     #: Inputs and outputs are rows as they come, so that the layer can take in the data or be the output of a regression.
     takes_rows: ClassVar[bool] = False
+    #: Input rows are sparse, a single one in each (`gram.token_rows`), and so XᵀX is diagonal.
+    has_tokens: ClassVar[bool] = False
 
     name: str
     members: int | None = None  # K of stacked layers
     has_bias: bool
     in_features: int  # of one weight matrix, as below
     out_features: int
+    step_share: float = 1.0  # of α that targets of the layer move; less where several matrices move the same outputs
+    #: The mean of its rows over positions, or the sum of their gradients, says nothing: `sharing` "reduce" is not for it.
+    always_expands: bool = False
+    #: Calls of one forward pass are positions of the same examples, as the time steps of a recurrent layer are.
+    calls_are_positions: bool = False
+    part_of: Composite | None = None
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs that an output depends on, without the bias."""
+        return self.in_features
 
     @property
     @abstractmethod
@@ -36,6 +63,10 @@ class Layer(ABC):
     @abstractmethod
     def weight(self) -> Tensor:
         """A parameter of the module, which tells type and device."""
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that hold its weight matrix, which other layers may share in parts."""
+        return list(self.module.parameters(recurse=False))
 
     @property
     def n_inputs(self) -> int:

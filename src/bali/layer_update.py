@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from bali import linalg
 from bali.gram import cross, gram, input_gram
 from bali.layer import Layer
 from bali.mniw import MNIW
-from bali.moments import Moments, averaged
+from bali.moments import Moments, averaged, averaged_into
 from bali.settings import Settings
 from bali.targets import gradient_scale
 from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
@@ -29,10 +30,10 @@ class LayerState:
     prior: MNIW
     weights: Tensor  # of the next forward pass, (..., D_x, D_y)
     posterior: MNIW | None = None
-    xx: Tensor | None = None  # average of XᵀX for N_eff rows
+    precision: Tensor | None = None  # average of R₀⁻¹ + XᵀX for N_eff rows: the posterior's
     gg: Tensor | None = None  # average of the mean squared gradient, (..., D_y)
     targets: Moments | None = None  # averages for absolute targets, natural form only
-    xx_is_exact: bool = False  # xx is that of all the data, and stays
+    xx_is_exact: bool = False  # XᵀX is that of all the data, and the precision stays
 
     @property
     def reference(self) -> Tensor:
@@ -51,98 +52,155 @@ class LayerBatch:
     root: list[Tensor | None]  # square roots of the rows' weights
 
 
-def update_layer(
-    state: LayerState, batch: LayerBatch, settings: Settings, rate: float, *, moves_noise: bool = True
-) -> LayerState:
-    """The layer after one more batch; its weights are still the old ones. U may be left as it is."""
-    true_targets = batch.residual is not None
-    at_outputs = batch.gradient if batch.residual is None else [batch.residual]
-    keep_noise = settings.target_noise or true_targets
-    shifts = settings.reparam == "weight" and keep_noise  # which takes the batch's own XᵀX
+@dataclass
+class LayerStatistics:
+    """All that a layer's posterior needs of a batch, as sums over rows: those of disjoint rows add.
+
+    The moments are those of (X, G) with the gradients G, or of (X, ΔY) where targets are observations. With local noise E
+    that goes into pseudo-targets they are those of (X, (G, E)), side by side: how far gradients count is known only when
+    all rows have been summed.
+    """
+
+    moments: Moments
+    true_targets: bool
+    leaves_noise: bool  # U stays as it is; then yy is only the diagonal
+
+    def __add__(self, other: LayerStatistics) -> LayerStatistics:
+        return LayerStatistics(self.moments + other.moments, self.true_targets, self.leaves_noise)
+
+    def mean_square(self, n_outputs: int) -> Tensor:
+        """Mean squares of the gradients, (..., D_y)."""
+        squares, n = self.moments.yy if self.leaves_noise else self.moments.yy.diagonal(dim1=-2, dim2=-1), self.moments.n
+        return squares[..., :n_outputs] / (n[..., None] if isinstance(n, Tensor) else n)
+
+    def rescale_(self, n: float, scale: Tensor | None = None) -> Moments:
+        """Moments of n rows like these, with a scale D (..., D_y) those of (X, GD) or (X, GD + E); these are overwritten.
+
+        Where U stays, nobody needs those of targets with each other: a 0 stands for them.
+        """
+        moments = replace(self.moments, yy=self.moments.xy.new_zeros(())) if self.leaves_noise else self.moments
+        if scale is None or moments.xy.shape[-1] == scale.shape[-1]:
+            return moments.rescale_(n, scale)
+        d, both = scale.shape[-1], moments.rescale_(n, torch.cat([scale, torch.ones_like(scale)], dim=-1))
+        xy, yy = both.xy[..., :d] + both.xy[..., d:], both.yy
+        if not self.leaves_noise:
+            yy = yy[..., :d] + yy[..., d:]
+            yy = yy[..., :d, :] + yy[..., d:, :]
+        return Moments(both.xx, xy, yy, n)
+
+
+def leaves_noise(state: LayerState, settings: Settings, *, moves_noise: bool, true_targets: bool) -> bool:
+    """Whether U stays as it is. `moves_noise` is whether it has its turn in this step."""
+    return state.posterior is not None and not (moves_noise or true_targets or _shifts(settings, true_targets=true_targets))
+
+
+def forget_factors(state: LayerState, *, leaves_noise: bool) -> None:
+    """Frees those factors of the old posterior that have new ones on their way: they are large."""
     if state.posterior is not None and not state.xx_is_exact:
-        state.posterior.forget_factor()  # a new one is on its way, and they are large
-    if state.posterior is not None and not (moves_noise or shifts or true_targets):
-        return _leave_noise(state, batch, settings, rate)
-    with_xx = not state.xx_is_exact or shifts
-    moments = _moments(state, batch, at_outputs, settings, with_xx=with_xx)  # targets relative to the outputs computed
-    gg, scale = state.gg, None
-    if not true_targets:  # line 2
-        mean_square = moments.yy.diagonal(dim1=-2, dim2=-1) / _per_column(moments.n)
-        gg = averaged(gg, mean_square.to(settings.algebra_dtype), rate)
-        scale = _scale(gg, settings).to(moments.xy.dtype)
-    # line 3: relative to the outputs of the mean
-    if batch.local_noise and keep_noise:
-        moments = _moments(state, batch, _with_noise(batch, at_outputs, scale), settings, with_xx=with_xx)
+        state.posterior.forget_precision_factor()
+    if state.posterior is not None and not leaves_noise:
+        state.posterior.forget_scale_factor()
+
+
+def layer_statistics(
+    state: LayerState, batch: LayerBatch, settings: Settings, *, moves_noise: bool = True
+) -> LayerStatistics:
+    """What the rows of a batch contribute to lines 2 to 5. `moves_noise` is whether U has its turn in this step."""
+    true_targets = batch.residual is not None
+    if batch.residual is not None:
+        rows = [batch.residual]
+        if batch.local_noise:  # outputs were XM + E: relative to XM, targets are as much further away
+            rows = [residual + noise for residual, noise in zip(rows, batch.local_noise, strict=True)]
     else:
-        moments = moments if scale is None else moments.with_target_scale(scale)
-        if shifts:  # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean
-            moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
-    moments = moments.scaled_to(settings.effective_size)
-    return _condition(state, moments, gg, settings, rate)
+        rows = batch.gradient
+        if batch.local_noise and settings.target_noise:
+            rows = [torch.cat([g, noise], dim=-1) for g, noise in zip(rows, batch.local_noise, strict=True)]
+    shifts = _shifts(settings, true_targets=true_targets)  # which takes the batch's own XᵀX
+    leaves = leaves_noise(state, settings, moves_noise=moves_noise, true_targets=true_targets)
+    with_xx = not state.xx_is_exact or shifts
+    if leaves:
+        own = batch.x[0].dtype
+        moments = _sum(batch, rows, state.layer.has_bias, own, with_xx=with_xx, with_yy=False)
+    else:
+        moments = _moments(state, batch, rows, settings, with_xx=with_xx)
+    return LayerStatistics(moments, true_targets, leaves)
 
 
-def _scale(gg: Tensor, settings: Settings) -> Tensor:
-    alpha = settings.step_size
+def _shifts(settings: Settings, *, true_targets: bool) -> bool:
+    """Whether targets start from the outputs of the weight sample, and not from those of the mean."""
+    return settings.reparam == "weight" and (settings.target_noise or true_targets)
+
+
+def condition_layer(state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float) -> LayerState:
+    """Lines 2 to 5: the layer after a batch with these statistics, which are overwritten; weights are still the old ones."""
+    true_targets, leaves = statistics.true_targets, statistics.leaves_noise
+    gg, scale = gradient_average(state, statistics, settings, rate), None
+    if not true_targets:
+        assert gg is not None
+        scale = _scale(gg, settings, state.layer.step_share).to(statistics.moments.xy.dtype)
+    moments = statistics.rescale_(settings.effective_size, scale)  # line 3: relative to the outputs of the mean
+    del statistics
+    if _shifts(settings, true_targets=true_targets):
+        # Y − XM = (Y − XW) + X(W − M) has the sampling noise in it; without, the step is taken from the mean.
+        moments = moments.shifted((state.weights - state.reference).to(moments.xy.dtype))
+    precision = precision_average(state, moments, rate)
+    if settings.update == "mean":
+        moments = moments.without_xx()  # it is large
+    if leaves:
+        return _leave_noise(state, precision, moments, gg, rate)
+    return _condition(state, precision, moments, gg, settings, rate)
+
+
+def gradient_average(state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float) -> Tensor | None:
+    """Line 2: the new average of squared gradients, where targets come from gradients."""
+    if statistics.true_targets:
+        return state.gg
+    return averaged(state.gg, statistics.mean_square(state.layer.out_features).to(settings.algebra_dtype), rate)
+
+
+def precision_average(state: LayerState, moments: Moments, rate: float) -> Tensor:
+    """Line 4: the new R⁻¹, from the moments of N_eff rows."""
+    precision = state.precision
+    if not state.xx_is_exact:
+        precision = averaged_into(precision, state.prior.precision_plus(moments.xx), rate)
+    assert precision is not None
+    return precision
+
+
+def _scale(gg: Tensor, settings: Settings, share: float) -> Tensor:
+    alpha = settings.step_size * share
     return gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha)
 
 
-def _with_noise(batch: LayerBatch, at_outputs: list[Tensor], scale: Tensor | None) -> list[Tensor]:
-    """Rows of targets relative to the outputs XM of the mean, where outputs were XM + E."""
-    steps = at_outputs if scale is None else [g * scale.to(g.dtype).unsqueeze(-2) for g in at_outputs]
-    return [step + noise for step, noise in zip(steps, batch.local_noise, strict=True)]
-
-
-def _condition(state: LayerState, moments: Moments, gg: Tensor | None, settings: Settings, rate: float) -> LayerState:
-    """Lines 4 and 5."""
-    prior, xx, targets = state.prior, state.xx, None
-    if not state.xx_is_exact:
-        xx = averaged(xx, moments.xx.to(settings.algebra_dtype), rate)
-    assert xx is not None
+def _condition(
+    state: LayerState, precision: Tensor, moments: Moments, gg: Tensor | None, settings: Settings, rate: float
+) -> LayerState:
+    """Line 5, from the moments of N_eff rows."""
+    prior, targets = state.prior, None
     if settings.update == "natural":
         wide = moments.to(settings.algebra_dtype)
-        targets, posterior = natural_update(prior, state.targets, state.reference, xx, wide, rate)
+        targets, posterior = natural_update(prior, state.targets, state.reference, precision, wide, rate)
     elif state.xx_is_exact:
-        known = state.posterior or prior.with_precision(prior.precision + xx)
-        known.covariance_as(xx.dtype)  # one inverse for the whole run
+        known = state.posterior or prior.with_precision(precision)
+        known.covariance_as(precision.dtype)  # one inverse for the whole run
         posterior = exact_input_update(prior, state.posterior, state.reference, known, moments, rate)
     else:
-        posterior = mean_update(prior, state.posterior, state.reference, xx, moments, rate)
+        posterior = mean_update(prior, state.posterior, state.reference, precision, moments, rate)
     posterior.scale_factor  # noqa: B018 (passes the gate now, so that a failed step changes nothing)
-    return LayerState(state.layer, prior, state.weights, posterior, xx, gg, targets, state.xx_is_exact)
+    return LayerState(state.layer, prior, state.weights, posterior, precision, gg, targets, state.xx_is_exact)
 
 
-def _leave_noise(state: LayerState, batch: LayerBatch, settings: Settings, rate: float) -> LayerState:
-    """Lines 2 to 5 for all but U, and so without the product of the gradients with each other."""
+def _leave_noise(state: LayerState, precision: Tensor, moments: Moments, gg: Tensor | None, rate: float) -> LayerState:
+    """Line 5 for all but U."""
     assert state.posterior is not None
-    calls = list(zip(batch.x, batch.gradient, batch.root, strict=True))
-    bias, wide = state.layer.has_bias, settings.algebra_dtype
-    n = functools.reduce(operator.add, [_rows(x, root) for x, _, root in calls])
-    squares = functools.reduce(operator.add, [torch.linalg.vecdot(g, g, dim=-2) for _, g, _ in calls])
-    gg = averaged(state.gg, (squares / _per_column(n)).to(wide), rate)
-    scale = _scale(gg, settings).to(batch.x[0].dtype)
-    factor = settings.effective_size / n
-    factor = factor[..., None, None] if isinstance(factor, Tensor) else factor
-    if batch.local_noise and settings.target_noise:
-        targets = _with_noise(batch, batch.gradient, scale)
-        calls = [(x, y, root) for (x, _, root), y in zip(calls, targets, strict=True)]
-        scale = torch.ones_like(scale)
-    xy = functools.reduce(operator.add, [cross(x, y, bias=bias, root=root) for x, y, root in calls])
-    xx, precision = state.xx, None
-    if not state.xx_is_exact:
-        new = functools.reduce(operator.add, [input_gram(x, bias=bias, root=root) for x, _, root in calls])
-        xx = averaged(xx, (new * factor).to(wide), rate)
-        precision = state.prior.precision + xx
-    posterior = noiseless_update(state.prior, state.posterior, precision, xy * scale.unsqueeze(-2) * factor, rate)
-    return LayerState(state.layer, state.prior, state.weights, posterior, xx, gg, state.targets, state.xx_is_exact)
+    moved = None if state.xx_is_exact else precision
+    posterior = noiseless_update(state.prior, state.posterior, moved, moments.xy, rate)
+    return LayerState(state.layer, state.prior, state.weights, posterior, precision, gg, state.targets, state.xx_is_exact)
 
 
 def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:
     """The number of rows, or the sum of their weights."""
     return x.shape[-2] if root is None else root.square().sum(-1)
-
-
-def _per_column(n: Tensor | float) -> Tensor | float:
-    return n[..., None] if isinstance(n, Tensor) else n
 
 
 def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settings: Settings, *, with_xx: bool) -> Moments:
@@ -158,6 +216,8 @@ def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settin
         return moments
     true_targets = batch.residual is not None
     n = moments.n.min().item() if isinstance(moments.n, Tensor) else moments.n
+    if n == 0:
+        return moments.to(wide) if true_targets else moments
     rounding = settings.effective_size / n * torch.finfo(own).eps / _ROUNDING_SHARE
     too_coarse = with_xx and not rounding * _largest(moments.xx) < state.prior.least_precision
     if true_targets and not too_coarse:
@@ -168,16 +228,21 @@ def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settin
 
 
 def _largest(product: Tensor) -> float:
-    return product.diagonal(dim1=-2, dim2=-1).max().item()
+    return linalg.diagonal(product).max().item()
 
 
-def _sum(batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtype, *, with_xx: bool) -> Moments:
+def _sum(
+    batch: LayerBatch, targets: list[Tensor], bias: bool, dtype: torch.dtype, *, with_xx: bool, with_yy: bool = True
+) -> Moments:
+    """Moments of all calls. What is not wanted is 0, in place of XᵀX, or the diagonal only, in place of YᵀY."""
     parts = []
     for x, y, root in zip(batch.x, targets, batch.root, strict=True):
         if x.dtype != dtype:
             x, y, root = x.to(dtype), y.to(dtype), None if root is None else root.to(dtype)
-        if with_xx:
+        if with_xx and with_yy:
             parts.append(Moments.of_rooted(x, y, bias=bias, root=root))
-        else:  # a 0 stands for what is not wanted
-            parts.append(Moments(y.new_zeros(()), cross(x, y, bias=bias, root=root), gram(y), _rows(x, root)))
+        else:
+            xx = input_gram(x, bias=bias, root=root) if with_xx else y.new_zeros(())
+            yy = gram(y) if with_yy else torch.linalg.vecdot(y, y, dim=-2)
+            parts.append(Moments(xx, cross(x, y, bias=bias, root=root), yy, _rows(x, root)))
     return parts[0] if len(parts) == 1 else functools.reduce(operator.add, parts)

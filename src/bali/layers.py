@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bali.attention import Attention
 from bali.convolution import ConvolutionLayer
 from bali.embedding import EmbeddingLayer
-from bali.layer import Layer, UnsupportedLayerError
+from bali.layer import Composite, Layer, UnsupportedLayerError
+from bali.recurrent import Cell, Recurrence
 
 
 class StackedLinear(nn.Module):
@@ -36,9 +38,7 @@ class StackedLinear(nn.Module):
             raise ValueError(f"stacked layers take (n, D) or ({self.members}, n, D) inputs, got shape {tuple(x.shape)}")
         if self.bias is None:
             return x @ self.weight.mT
-        if x.dim() == 3:
-            return torch.baddbmm(self.bias[:, None, :], x, self.weight.mT)
-        return x @ self.weight.mT + self.bias[:, None, :]
+        return torch.baddbmm(self.bias[:, None, :], x.expand(self.members, *x.shape[-2:]), self.weight.mT)
 
     def extra_repr(self) -> str:
         return f"members={self.members}, in_features={self.in_features}, out_features={self.out_features}"
@@ -81,12 +81,11 @@ class LinearLayer(Layer):
             return weight.clone()
         return torch.cat([weight, self._module.bias.detach().unsqueeze(-2)], dim=-2)
 
-    @torch.no_grad()
     def assign(self, weights: Tensor) -> None:
         d = self.in_features
-        self._module.weight.copy_(weights[..., :d, :].mT)
+        self._module.weight.detach().copy_(weights[..., :d, :].mT)
         if self._module.bias is not None:
-            self._module.bias.copy_(weights[..., d, :])
+            self._module.bias.detach().copy_(weights[..., d, :])
 
 
 #: Every kind of module that can have a posterior, and how it becomes rows times a weight matrix.
@@ -99,27 +98,56 @@ KINDS: dict[type[nn.Module], Callable[[str, Any], Layer]] = {
     nn.Embedding: EmbeddingLayer,
 }
 
+#: Every kind of module that is several layers in one.
+COMPOSITES: dict[type[nn.Module], Callable[[str, Any], Composite]] = {
+    nn.MultiheadAttention: Attention,
+    nn.RNN: Recurrence,
+    nn.LSTM: Recurrence,
+    nn.GRU: Recurrence,
+    nn.RNNCell: Cell,
+    nn.LSTMCell: Cell,
+    nn.GRUCell: Cell,
+}
 
-def find_layers(module: nn.Module, exclude: Collection[str] = (), *, has_optimizer: bool = False) -> dict[str, Layer]:
+
+def find_layers(
+    module: nn.Module,
+    exclude: Collection[str] = (),
+    *,
+    has_optimizer: bool = False,
+    only: Collection[str] | None = None,
+) -> dict[str, Layer]:
     """Every layer of a known kind with trainable weights, by name, in the order of `named_modules`.
 
-    Modules named in `exclude`, and all inside them, are passed over. Raises `UnsupportedLayerError` for trainable
-    parameters that are tied or partly frozen, and, where no optimizer takes care of them, for those of other modules.
+    Modules named in `exclude`, and all inside them, are passed over, and so are those outside of `only`. Raises
+    `UnsupportedLayerError` for trainable parameters that are tied or partly frozen, and, where no optimizer takes care of
+    them, for those of other modules.
     """
     layers: dict[str, Layer] = {}
+    composites: dict[str, Composite] = {}
     for name, child in module.named_modules():
-        trainable = [(n, p) for n, p in child.named_parameters(recurse=False) if p.requires_grad]
-        if not trainable or is_inside(name, exclude):
+        if is_inside(name, exclude) or (only is not None and not is_inside(name, only)):
             continue
         shown = name or "(the module itself)"
+        composite = next((kind for kind in COMPOSITES if isinstance(child, kind)), None)
+        covered: set[nn.Parameter] = set()
+        if composite is not None and any(p.requires_grad for p in child.parameters()):
+            _check_forward(child, composite, shown)
+            composites[name] = COMPOSITES[composite](name, child)
+            layers |= composites[name].layers
+            covered = {p for layer in composites[name].layers.values() for p in layer.parameters()}
+        trainable = [(n, p) for n, p in child.named_parameters(recurse=False) if p.requires_grad and p not in covered]
+        if not trainable:
+            continue
         kind = next((kind for kind in KINDS if isinstance(child, kind)), None)
         if kind is None:
             if has_optimizer:
                 continue
             raise UnsupportedLayerError(
                 f"module '{shown}' ({type(child).__name__}) has trainable parameters {[n for n, _ in trainable]} but is "
-                "no linear layer, convolution or embedding. Give an optimizer to train them without a posterior, or call "
-                "requires_grad_(False) on it to keep it as it is."
+                "no linear layer, convolution, embedding, attention or recurrent layer, or they are not part of its weight "
+                "matrices. Give an optimizer to train them without a posterior, or call requires_grad_(False) on them to "
+                "keep them as they are."
             )
         if not _is_plain(child, kind):
             raise UnsupportedLayerError(
@@ -132,9 +160,11 @@ def find_layers(module: nn.Module, exclude: Collection[str] = (), *, has_optimiz
                 f"layer '{shown}' is partly frozen: freeze its weight and bias both, or neither, or name it in `exclude`."
             )
         layers[name] = KINDS[kind](name, child)
-    _check_ties(module, layers)
+        layers[name].part_of = composites.get(name.rpartition(".")[0])
+    _check_ties(module, layers.values())
     if not layers:
-        raise UnsupportedLayerError("the module has no nn.Linear layer or convolution with trainable weights")
+        where = "the module has" if only is None else f"modules {sorted(only)}, named in `only`, have"
+        raise UnsupportedLayerError(f"{where} no nn.Linear layer or other layer of a known kind with trainable weights")
     if len({layer.members for layer in layers.values()}) > 1:
         raise UnsupportedLayerError("stacked and single layers are mixed, or their numbers of members differ")
     return layers
@@ -145,15 +175,16 @@ def is_inside(name: str, modules: Collection[str]) -> bool:
     return any(name == outer or name.startswith(f"{outer}.") for outer in modules)
 
 
-def _check_ties(module: nn.Module, layers: Collection[str]) -> None:
+def _check_ties(module: nn.Module, layers: Collection[Layer]) -> None:
     # named_parameters(remove_duplicate=False) shows a shared parameter under each of its names.
     names: dict[nn.Parameter, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter.requires_grad:
             names.setdefault(parameter, []).append(name)
-    for first, *others in names.values():
+    covered = {parameter for layer in layers for parameter in layer.parameters()}
+    for parameter, (first, *others) in names.items():
         for other in others:
-            if {first.rpartition(".")[0], other.rpartition(".")[0]} & set(layers):
+            if parameter in covered:
                 raise UnsupportedLayerError(
                     f"'{other}' and '{first}' are one tied parameter. A layerwise posterior needs separate weights: "
                     "untie them, freeze both, or name both layers in `exclude`."
@@ -164,8 +195,20 @@ def _is_plain(child: nn.Module, kind: type[nn.Module]) -> bool:
     """Its own parameters are the weight and bias themselves (no weight norm, no pruning), used as the kind uses them."""
     names = {name for name, _ in child.named_parameters(recurse=False)}
     expected = {"weight"} if getattr(child, "bias", None) is None else {"weight", "bias"}
+    return names == expected and not _has_own_forward(child, kind)
+
+
+def _has_own_forward(child: nn.Module, kind: type[nn.Module]) -> bool:
     subclasses = type(child).__mro__[: type(child).__mro__.index(kind)]
-    return names == expected and not any("forward" in name for subclass in subclasses for name in vars(subclass))
+    return "forward" in vars(child) or any("forward" in name for subclass in subclasses for name in vars(subclass))
+
+
+def _check_forward(child: nn.Module, kind: type[nn.Module], shown: str) -> None:
+    if _has_own_forward(child, kind):
+        raise UnsupportedLayerError(
+            f"module '{shown}' ({type(child).__name__}) has a forward of its own, not that of {kind.__name__}. Freeze it "
+            "with requires_grad_(False), or name it in `exclude` to train it by an optimizer."
+        )
 
 
 def stack(modules: Sequence[nn.Module]) -> nn.Module:

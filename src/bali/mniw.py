@@ -9,13 +9,13 @@
 | `scale`     | U     | (..., D_y, D_y) |                                                    |
 | `dof`       | u     | number or (...) | SciPy's convention: density ∝ |Σ|^(−(u + D_y + 1)/2) |
 
-Leading dimensions are a batch of independent distributions.
+Leading dimensions are a batch of independent distributions. A diagonal precision may be given as a column (..., D_x, 1) of
+its diagonal, as that of an embedding's tokens is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,9 @@ import torch
 from torch import Tensor
 
 from bali import linalg
+from bali.gram import tokens
 from bali.moments import Moments
+from bali.precision import WithPrecision
 from bali.sampling import chi_square, standard_normal
 
 
@@ -47,14 +49,14 @@ class StudentT(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MNIW:
+class MNIW(WithPrecision):
     mean: Tensor
     precision: Tensor
     scale: Tensor
     dof: Tensor | float
     name: str = field(default="MNIW", compare=False)  # for messages about its matrices
     repairs: linalg.Repairs | None = field(default=None, compare=False, repr=False)
-    # The precision's factor and inverse, by name and type, once they were asked for; shared by `with_same_precision`.
+    # What was computed of the precision; shared by `with_same_precision`.
     _of_precision: dict[tuple[str, torch.dtype], Tensor] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -69,14 +71,16 @@ class MNIW:
         dtype: torch.dtype = torch.float64,
         device: torch.device | None = None,
         name: str = "prior",
+        as_column: bool = False,
     ) -> MNIW:
         """M = 0, R = variance · I, U = noise · I, and the smallest integer dof whose prediction has a mean: D_y + 1.
 
-        A tensor of variances gives a batch of priors.
+        A tensor of variances gives a batch of priors; `as_column` keeps the precision as the column of its diagonal.
         """
         eye_y = torch.eye(n_outputs, dtype=dtype, device=device)
         inverse = 1.0 / torch.as_tensor(variance, dtype=dtype, device=device)
-        precision = torch.diag_embed(inverse[..., None].expand(*inverse.shape, n_inputs))
+        entries = inverse[..., None].expand(*inverse.shape, n_inputs)
+        precision = entries[..., None].clone() if as_column else torch.diag_embed(entries)
         mean = torch.zeros(*inverse.shape, n_inputs, n_outputs, dtype=dtype, device=device)
         return cls(mean, precision, eye_y * noise, n_outputs + 1.0 if dof is None else dof, name)
 
@@ -88,38 +92,9 @@ class MNIW:
     def n_outputs(self) -> int:
         return self.mean.shape[-1]
 
-    @property
-    def precision_factor(self) -> Tensor:
-        """C with R⁻¹ = C Cᵀ."""
-        return self.precision_factor_as(self.precision.dtype)
-
-    def precision_factor_as(self, dtype: torch.dtype) -> Tensor:
-        """The factor, computed in the precision's own type and then rounded to another one."""
-        return self._kept("factor", dtype, lambda: linalg.cholesky(self.precision, f"{self.name}: precision", self.repairs))
-
-    def covariance_as(self, dtype: torch.dtype) -> Tensor:
-        """R itself, which `precision_solve` uses from then on: worth its cost where one precision serves many solves."""
-        return self._kept("inverse", dtype, lambda: linalg.inverse(self.precision_factor))
-
-    def precision_solve(self, right: Tensor) -> Tensor:
-        """R B, in B's own type."""
-        if ("inverse", self.precision.dtype) in self._of_precision:
-            return self.covariance_as(right.dtype) @ right
-        factor = self.precision_factor_as(right.dtype)
-        return linalg.transposed_half_solve(factor, linalg.half_solve(factor, right))
-
-    def forget_factor(self) -> None:
-        """Frees the precision's factor, which is computed again if it is asked for."""
-        self._of_precision.clear()
-
-    def _kept(self, what: str, dtype: torch.dtype, compute: Callable[[], Tensor]) -> Tensor:
-        """Something of the precision, computed once in its own type and rounded once to each other type."""
-        kept, own = self._of_precision, self.precision.dtype
-        if (what, dtype) not in kept:
-            if (what, own) not in kept:
-                kept[what, own] = compute()
-            kept[what, dtype] = kept[what, own].to(dtype)
-        return kept[what, dtype]
+    def forget_scale_factor(self) -> None:
+        """Frees the scale's factor, which is computed again if it is asked for."""
+        vars(self).pop("scale_factor", None)
 
     @cached_property
     def scale_factor(self) -> Tensor:
@@ -131,26 +106,9 @@ class MNIW:
         return not bool(self.mean.any())
 
     @cached_property
-    def least_precision(self) -> float:
-        """The smallest diagonal entry of the precision; of the scale, likewise, below."""
-        return float(self.precision.diagonal(dim1=-2, dim2=-1).min())
-
-    @cached_property
     def least_scale(self) -> float:
+        """The smallest diagonal entry of the scale."""
         return float(self.scale.diagonal(dim1=-2, dim2=-1).min())
-
-    @cached_property
-    def _precision_diagonal(self) -> Tensor | None:
-        """The precision's diagonal as a column, where that is all of it, as in most priors."""
-        diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
-        return diagonal[..., None] if torch.equal(torch.diag_embed(diagonal), self.precision) else None
-
-    def precision_times(self, right: Tensor) -> Tensor:
-        """R⁻¹B, in B's own type."""
-        diagonal = self._precision_diagonal
-        if diagonal is None:
-            return self.precision.to(right.dtype) @ right
-        return self._kept("diagonal", right.dtype, lambda: diagonal) * right
 
     def with_precision(self, precision: Tensor) -> MNIW:
         other = MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
@@ -187,7 +145,11 @@ class MNIW:
 
     def condition(self, moments: Moments) -> MNIW:
         """The posterior given data with these moments (paper, equation for R, M, U, u)."""
-        posterior = replace(self, precision=self.precision + moments.xx)
+        return self.condition_at(self.precision_plus(moments.xx), moments)
+
+    def condition_at(self, precision: Tensor, moments: Moments) -> MNIW:
+        """`condition` where the posterior's precision is known: nobody looks at the moments' XᵀX."""
+        posterior = self.with_precision(precision)
         precision_mean = self.precision_times(self.mean) + moments.xy
         half = linalg.half_solve(posterior.precision_factor, precision_mean)  # halfᵀhalf = MᵀR⁻¹M
         mean = linalg.transposed_half_solve(posterior.precision_factor, half)
@@ -245,7 +207,7 @@ class MNIW:
         """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ, in A's own type."""
         factor = self.precision_factor_as(normal.dtype)
         spread = linalg.transposed_half_solve(factor, normal @ noise_factor.to(normal.dtype).mT)
-        return self.mean.to(normal.dtype) + spread
+        return spread.add_(self.mean.to(normal.dtype))
 
     def sample_weights(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """W given the mode of Σ, (*shape, ..., D_x, D_y)."""
@@ -265,7 +227,7 @@ class MNIW:
         d_x, d_y, u = self.n_inputs, self.n_outputs, self._dof
         noise_factor = linalg.cholesky(noise, "noise covariance")
         noise_logdet = linalg.logdet(noise_factor)
-        whitened = self.precision_factor.mT @ (weights - self.mean)
+        whitened = linalg.transposed_times(self.precision_factor, weights - self.mean)
         quadratic = linalg.half_solve(noise_factor, whitened.mT).square().sum((-2, -1))
         normal = -0.5 * (
             quadratic + d_x * d_y * math.log(2 * math.pi) + d_x * noise_logdet - d_y * linalg.logdet(self.precision_factor)
@@ -300,7 +262,7 @@ class MNIW:
         """KL(self ‖ other), as the expected matrix-normal part plus the inverse-Wishart part."""
         d_x, d_y, u, v = self.n_inputs, self.n_outputs, self._dof, other._dof
         trace_rows = linalg.half_solve(self.precision_factor, other.precision_factor).square().sum((-2, -1))
-        apart = other.precision_factor.mT @ (self.mean - other.mean)
+        apart = linalg.transposed_times(other.precision_factor, self.mean - other.mean)
         # E[Σ⁻¹] = u U⁻¹ under self.
         distance = u * linalg.half_solve(self.scale_factor, apart.mT).square().sum((-2, -1))
         rows_logdet = linalg.logdet(self.precision_factor) - linalg.logdet(other.precision_factor)
@@ -326,6 +288,8 @@ class MNIW:
         x may leave out the trailing column of ones.
         """
         d = x.shape[-1]
+        if x.is_sparse:
+            return self.precision_factor[..., tokens(x), 0].square().reciprocal()
         if d == self.n_inputs:
             half = linalg.half_solve(self.precision_factor, x.mT)
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bali import linalg
 from bali.gram import gram, products
 
 
@@ -21,7 +22,7 @@ class Moments:
     Moments of disjoint data add. The paper's averages hold moments scaled to N_eff rows.
     """
 
-    xx: Tensor  # (..., D_x, D_x)
+    xx: Tensor  # (..., D_x, D_x), or the column (..., D_x, 1) of a diagonal
     xy: Tensor  # (..., D_x, D_y)
     yy: Tensor  # (..., D_y, D_y)
     n: Tensor | float
@@ -41,27 +42,46 @@ class Moments:
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.n + other.n)
 
-    def scaled_to(self, n: float) -> Moments:
-        """The moments that n rows like these would have."""
-        factor = n / self.n
-        f = factor[..., None, None] if isinstance(factor, Tensor) else factor
-        return Moments(self.xx * f, self.xy * f, self.yy * f, n)
+    def without_xx(self) -> Moments:
+        """A 0 stands for XᵀX, for those that need it no more."""
+        return Moments(self.xy.new_zeros(()), self.xy, self.yy, self.n)
 
     def to(self, dtype: torch.dtype) -> Moments:
         if dtype == self.xy.dtype:
             return self
         return Moments(self.xx.to(dtype), self.xy.to(dtype), self.yy.to(dtype), self.n)
 
-    def with_target_scale(self, scale: Tensor) -> Moments:
-        """Moments of (X, Y diag(scale)); scale is (..., D_y)."""
-        row = scale.unsqueeze(-2)
-        return Moments(self.xx, self.xy * row, (self.yy * row).mul_(scale.unsqueeze(-1)), self.n)
+    def rescale_(self, n: float, target_scale: Tensor | None = None) -> Moments:
+        """The moments that n rows like these would have, with targets Y diag(target_scale); these are overwritten.
+
+        target_scale is (..., D_y). A 0 without dimensions stands for an XᵀX or YᵀY that nobody needs.
+        """
+        factor = n / self.n
+        f = factor[..., None, None] if isinstance(factor, Tensor) else factor
+        row = f if target_scale is None else target_scale.unsqueeze(-2) * f
+        if not _is_one(f) and self.xx.dim() > 0:
+            self.xx.mul_(f)
+        if not _is_one(row):
+            self.xy.mul_(row)
+        if not _is_one(row) and self.yy.dim() > 0:
+            self.yy.mul_(row)
+        if target_scale is not None and self.yy.dim() > 0:
+            self.yy.mul_(target_scale.unsqueeze(-1))
+        return Moments(self.xx, self.xy, self.yy, n)
 
     def shifted(self, weights: Tensor) -> Moments:
         """Moments of (X, Y + X W), exactly and without the rows: W is (..., D_x, D_y)."""
-        xxw = self.xx @ weights
-        cross = weights.mT @ self.xy
-        return Moments(self.xx, self.xy + xxw, self.yy + cross + cross.mT + weights.mT @ xxw, self.n)
+        if linalg.is_column(self.xx):
+            xy = torch.addcmul(self.xy, self.xx, weights)
+        else:
+            xy = linalg.plus_product(self.xy, self.xx, weights)
+        # (Y + XW)ᵀ(Y + XW) = YᵀY + Wᵀ(XᵀY + XᵀXW) + (XᵀY)ᵀW
+        yy = linalg.plus_product(linalg.plus_product(self.yy, weights.mT, xy), self.xy.mT, weights)
+        return Moments(self.xx, xy, yy, self.n)
+
+
+def _is_one(factor: Tensor | float) -> bool:
+    return not isinstance(factor, Tensor) and factor == 1.0
 
 
 @dataclass
@@ -97,3 +117,10 @@ class DebiasedRate:
 def averaged(old: Tensor | None, new: Tensor, rate: float) -> Tensor:
     """One step of a moving average whose first value is the first observation."""
     return new if old is None or rate == 1.0 else old.lerp(new, rate)
+
+
+def averaged_into(old: Tensor | None, new: Tensor, rate: float) -> Tensor:
+    """`averaged`, written over the new value where it has room for it."""
+    if old is None or rate == 1.0 or old.shape != new.shape:
+        return averaged(old, new, rate)
+    return new.lerp_(old, 1.0 - rate)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bali.layer import Layer, UnsupportedLayerError
-from bali.layers import find_layers
+from bali.layer import Composite, Layer, UnsupportedLayerError
+from bali.layers import find_layers, is_inside
 
 #: Called with a layer's name, its inputs and its outputs; returns the outputs to use instead.
 Perturbation = Callable[[str, Tensor, Tensor], Tensor]
@@ -46,23 +46,34 @@ def _version(tensor: Tensor) -> int:
 
 
 class Network:
-    def __init__(self, module: nn.Module, exclude: Collection[str] = (), *, has_optimizer: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        exclude: Collection[str] = (),
+        *,
+        has_optimizer: bool = False,
+        only: Collection[str] | None = None,
+    ) -> None:
         self.module = module
         exclude = (exclude,) if isinstance(exclude, str) else exclude
-        unknown = set(exclude) - {name for name, _ in module.named_modules()}
-        if unknown:
-            raise ValueError(f"exclude names unknown modules {sorted(unknown)}; see module.named_modules()")
+        only = (only,) if isinstance(only, str) else only
+        for setting, names in (("exclude", exclude), ("only", only or ())):
+            unknown = set(names) - {name for name, _ in module.named_modules()}
+            if unknown:
+                raise ValueError(f"{setting} names unknown modules {sorted(unknown)}; see module.named_modules()")
         if exclude and not has_optimizer:
             raise ValueError(
                 "exclude needs an optimizer that trains what is excluded; to keep it as it is, call requires_grad_(False)"
             )
-        self.layers: dict[str, Layer] = find_layers(module, exclude, has_optimizer=has_optimizer)
+        self.layers: dict[str, Layer] = find_layers(module, exclude, has_optimizer=has_optimizer, only=only)
+        self.composites = {layer.part_of for layer in self.layers.values() if layer.part_of is not None}
         self.members = next(iter(self.layers.values())).members
+        covered = {parameter for layer in self.layers.values() for parameter in layer.parameters()}
         #: Trainable parameters without a posterior.
         self.others: dict[str, nn.Parameter] = {
             name: parameter
             for name, parameter in module.named_parameters()
-            if parameter.requires_grad and name.rpartition(".")[0] not in self.layers
+            if parameter.requires_grad and parameter not in covered and (only is None or is_inside(name, only))
         }
         if self.others and self.members is not None:
             raise UnsupportedLayerError(f"stacked networks cannot have parameters without posterior: {list(self.others)}")
@@ -78,7 +89,8 @@ class Network:
             for name, layer in self.layers.items()
         ]
         try:
-            output = self.module(x)
+            with _standing_in(self.composites):
+                output = self.module(x)
         finally:
             for handle in handles:
                 handle.remove()
@@ -188,3 +200,20 @@ class Network:
             self.assign(kept)
             for m, mode in modes.items():
                 m.training = mode
+
+
+@contextmanager
+def _standing_in(composites: Iterable[Composite]) -> Iterator[None]:
+    """Modules that are several layers in one run as such; torch's own short cuts, which call none of them, are closed."""
+    composites = list(composites)
+    short_cuts = torch.backends.mha.get_fastpath_enabled()
+    try:
+        for composite in composites:
+            vars(composite.module)["forward"] = composite.forward
+        if composites:
+            torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        for composite in composites:
+            vars(composite.module).pop("forward", None)
+        torch.backends.mha.set_fastpath_enabled(short_cuts)

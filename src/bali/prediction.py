@@ -21,7 +21,10 @@ from bali.targets import local_output_noise
 Method = Literal["weight", "rowwise", "local", "closed-form"]
 
 #: Draws of at most so many numbers are kept for all chunks; larger ones are drawn again for each.
-_MOST_KEPT = 2**25
+_MOST_KEPT = 2**26
+#: As many rows as give a layer so many outputs are quickest: more leave the processor's caches, of fewer the calls cost more
+#: than the numbers. Within limits, as rows also share the cost of drawing weights and of what is kept for every row.
+_OUTPUTS_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 2**19, 2048, 4096
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,9 @@ class PosteriorSampler:
     noise: Literal["mode", "sample"]
 
     def chunks(
-        self, x: Tensor, n_samples: int, method: Method, chunk_rows: int, generator: torch.Generator
+        self, x: Tensor, n_samples: int, method: Method, chunk_rows: int | None, generator: torch.Generator
     ) -> Iterator[Predictive]:
+        chunk_rows = self.default_chunk_rows() if chunk_rows is None else chunk_rows
         if method not in get_args(Method):
             raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
         if method == "closed-form" and self.output_layer is None:
@@ -65,6 +69,11 @@ class PosteriorSampler:
             yield self._predict(chunk, draws, n_samples, method, generator)
             if kept is None and method in ("local", "rowwise"):
                 start = generator.get_state()  # noise is per row: go on instead
+
+    def default_chunk_rows(self) -> int:
+        layers = self.network.layers.values()
+        widest = max(layer.out_features for layer in layers) * (self.network.members or 1)
+        return min(max(_OUTPUTS_AT_ONCE // widest, _FEWEST_ROWS), _MOST_ROWS)
 
     def _sampled_layers(self, x: Tensor, method: Method) -> list[str]:
         """The layers whose weights are drawn; the others are at their means."""

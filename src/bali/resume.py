@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from bali import files, linalg
 from bali.layer_update import LayerState
 from bali.moments import DebiasedRate, Moments
 
@@ -27,7 +31,9 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
     for name, state in inference.states.items():
-        kept = {"weights": state.weights, "xx": state.xx, "gg": state.gg}
+        kept = {"weights": state.weights, "precision": state.precision, "gg": state.gg}
+        if inference.settings.prior_mean == "weights":
+            kept["prior_mean"] = state.prior.mean
         if state.posterior is not None:
             kept |= {"mean": state.posterior.mean, "scale": state.posterior.scale}
         if state.targets is not None:
@@ -50,6 +56,19 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     return {"meta": meta, "tensors": tensors}
 
 
+def save(inference: LayerwiseInference, path: str | os.PathLike[str]) -> None:
+    group, state = inference.group, inference.state_dict()
+    with nullcontext() if group is None else group.together():
+        if group is None or group.rank == 0:
+            files.write(path, "inference state", state["meta"], state["tensors"])
+
+
+def load(inference: LayerwiseInference, path: str | os.PathLike[str]) -> None:
+    group, read = inference.group, functools.partial(files.read, path, "inference state")
+    meta, tensors = read() if group is None else group.objects_from_first(read)
+    inference.load_state_dict({"meta": meta, "tensors": tensors})
+
+
 def _prior_precision(inference: LayerwiseInference) -> dict[str, Any]:
     return {name: state.prior.precision[..., 0, 0].tolist() for name, state in inference.states.items()}
 
@@ -58,7 +77,7 @@ def load_state_dict(inference: LayerwiseInference, saved: Mapping[str, Any]) -> 
     """Put an inference with the same layers and settings in a saved state; nothing changes if it does not fit."""
     meta, tensors = saved["meta"], saved["tensors"]
     mine = state_dict(inference)["meta"]
-    meta = {"sharing": "expand", "others": {}} | meta  # which older files do not have
+    meta = {"sharing": "expand", "prior_mean": "zero", "others": {}} | meta  # which older files do not have
     for key in ("layers", "prior_precision", *inference.settings.summary()):
         if meta[key] != mine[key]:
             raise ValueError(f"the saved state has {key} {meta[key]}, this inference has {mine[key]}")
@@ -92,24 +111,28 @@ def _load_layer(
 ) -> LayerState:
     name, device, settings = state.layer.name, state.weights.device, inference.settings
     own = {key.removeprefix(f"{name}/"): t.to(device) for key, t in tensors.items() if key.rpartition("/")[0] == name}
-    needed = {"weights"} if meta["steps"] == 0 else {"weights", "xx", "mean", "scale"}
-    if not needed <= set(own):
-        raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
+    needed = {"weights"} if meta["steps"] == 0 else {"weights", "precision", "mean", "scale"}
     is_output = name == meta["output_layer"]
     prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
+    prior = replace(prior, mean=own.get("prior_mean", prior.mean))
+    if "xx" in own:  # older files, where that of tokens was a matrix
+        xx = own.pop("xx")
+        own["precision"] = prior.precision_plus(linalg.diagonal(xx)[..., None] if state.layer.has_tokens else xx)
+    if not needed <= set(own):
+        raise ValueError(f"the saved state lacks {sorted(needed - set(own))} of layer '{name}'")
     posterior, targets = None, None
     if "mean" in own:
         posterior = replace(
             prior,
             mean=own["mean"],
-            precision=prior.precision + own["xx"],
+            precision=own["precision"],
             scale=own["scale"],
             dof=prior.dof + settings.effective_size,
         )
     if "xy" in own:
-        targets = Moments(own["xx"], own["xy"], own["yy"], settings.effective_size)
+        targets = Moments(own["xy"].new_zeros(()), own["xy"], own["yy"], settings.effective_size)
     exact = name == meta["input_layer"]
-    return LayerState(state.layer, prior, own["weights"], posterior, own.get("xx"), own.get("gg"), targets, exact)
+    return LayerState(state.layer, prior, own["weights"], posterior, own.get("precision"), own.get("gg"), targets, exact)
 
 
 def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -> dict[str, Any]:

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from bali.layer import Layer, UnsupportedLayerError
 from bali.layer_update import LayerBatch
-from bali.network import Call
 from bali.settings import Sharing
 
 
 def layer_batch(
     layer: Layer,
-    calls: Sequence[Call],
+    inputs: Sequence[Tensor],  # of each call
     gradients: Sequence[Tensor],  # times root
     residual: Tensor | None,  # times root
     local_noise: Sequence[Tensor],  # rows
@@ -34,10 +34,13 @@ def layer_batch(
     sharing: Sharing,
 ) -> LayerBatch:
     """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
-    x = [layer.input_rows(call.x) for call in calls]
-    g = [layer.output_rows(gradient) for gradient in gradients]
-    noise = list(local_noise)
-    if sharing == "reduce" and residual is None:
+    own = layer.weight.dtype  # passes may have run in a narrower one
+    x = [layer.input_rows(x).to(own) for x in inputs]
+    g = [layer.output_rows(gradient).to(own) for gradient in gradients]
+    noise = [rows.to(own) for rows in local_noise]
+    if layer.calls_are_positions and len(x) > 1 and not any(rows.shape[-2] % n for rows in x):
+        x, g, noise = (_joined(rows, n, layer) for rows in (x, g, noise))
+    if sharing == "reduce" and residual is None and not layer.always_expands:
         x = [_by_example(rows, n, layer).mean(-2) for rows in x]
         g = [_by_example(rows, n, layer).sum(-2) for rows in g]
         noise = [_by_example(rows, n, layer).mean(-2) for rows in noise]
@@ -58,14 +61,9 @@ def _by_example(rows: Tensor, n: int, layer: Layer) -> Tensor:
     return rows.reshape(*rows.shape[:-2], n, -1, rows.shape[-1])
 
 
-def row_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows, (..., n) to (...)."""
-    return values.mean(-1) if weight is None else (values * weight).sum(-1) / weight.sum(-1)
-
-
-def effective_rows(values: Tensor, weight: Tensor | None) -> float:
-    """How many rows of equal weight the batch (..., n) is worth, (Σw)²/Σw²; the mean over members."""
-    return float(values.shape[-1] if weight is None else (weight.sum(-1).square() / weight.square().sum(-1)).mean())
+def _joined(calls: Sequence[Tensor], n: int, layer: Layer) -> list[Tensor]:
+    """The rows of all calls as those of one, ordered by example; none stay none."""
+    return [torch.cat([_by_example(rows, n, layer) for rows in calls], dim=-2).flatten(-3, -2)] if calls else []
 
 
 def weight_of_rows(weight: Tensor, rows: Tensor) -> Tensor:

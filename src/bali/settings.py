@@ -17,8 +17,14 @@ Reparam = Literal["weight", "local", "none"]
 Noise = Literal["mode", "sample"]
 Update = Literal["mean", "natural"]
 Sharing = Literal["expand", "reduce"]
+PriorMean = Literal["zero", "weights"]
 
-_CHOICES = {"reparam": ("weight", "local", "none"), "noise": ("mode", "sample"), "update": ("mean", "natural")}
+_CHOICES = {
+    "reparam": ("weight", "local", "none"),
+    "noise": ("mode", "sample"),
+    "update": ("mean", "natural"),
+    "prior_mean": ("zero", "weights"),
+}
 _SHARINGS = get_args(Sharing)
 
 
@@ -41,6 +47,9 @@ class Settings:
     noise_every: int = 1
     input_moments: Tensor | None = None  # (D + 1, D + 1), or one for each of K members
     sharing: Sharing | Mapping[str, Sharing] = "expand"
+    forward_dtype: torch.dtype | None = None
+    max_block: int | None = None
+    prior_mean: PriorMean = "zero"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -53,6 +62,8 @@ class Settings:
                 raise ValueError(
                     f"sharing must be one of {', '.join(_SHARINGS)}, or one for each layer name; got {sharing!r}"
                 )
+        if self.max_block is not None and self.max_block < 1:
+            raise ValueError(f"max_block must be at least 1, got {self.max_block}")
         if self.noise_every < 1:
             raise ValueError(f"noise_every must be at least 1, got {self.noise_every}")
         if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1):
@@ -67,12 +78,12 @@ class Settings:
         return self.ema_rate(step) if callable(self.ema_rate) else self.ema_rate
 
     def prior(self, layer: Layer, *, is_output: bool, device: torch.device, repairs: Repairs) -> MNIW:
-        """The layer's prior; the output layer of a regression has its own noise floor."""
+        """The layer's prior, about its present weights if so wished; a regression's output has its own noise floor."""
         variance = self.prior_variance
         if isinstance(variance, Mapping):
             variance = variance.get(layer.name)
         if variance is None:
-            variance = 10.0 / (layer.in_features + 1)
+            variance = 10.0 / (1 if layer.has_tokens else layer.fan_in + 1)  # a token has a single one in its row
         _check_positive(f"prior_variance of layer '{layer.name}'", variance)
         prior = MNIW.prior(
             layer.n_inputs,
@@ -82,8 +93,10 @@ class Settings:
             dtype=self.algebra_dtype,
             device=device,
             name=f"layer '{layer.name}'",
+            as_column=layer.has_tokens,
         )
-        return replace(prior, repairs=repairs)
+        mean = layer.weights().to(self.algebra_dtype) if self.prior_mean == "weights" else prior.mean
+        return replace(prior, mean=mean, repairs=repairs)
 
     def exact_xx(self, layer: Layer, device: torch.device) -> Tensor:
         """XᵀX of N_eff rows like all the data, for the layer that they enter."""
@@ -105,6 +118,13 @@ class Settings:
             if unknown:
                 raise ValueError(f"{setting} names unknown layers {sorted(unknown)}; there are {list(names)}")
 
+    def check_forward_dtype(self, own: torch.dtype) -> None:
+        if self.forward_dtype is not None and (self.forward_dtype.itemsize != 2 or own != torch.float32):
+            raise ValueError(
+                "forward_dtype must be torch.bfloat16 or torch.float16, for a float32 module; "
+                f"got {self.forward_dtype} for one of {own}"
+            )
+
     def sharing_of(self, layer: Layer) -> Sharing:
         return self.sharing.get(layer.name, "expand") if isinstance(self.sharing, Mapping) else self.sharing
 
@@ -121,7 +141,7 @@ class Settings:
 
     def summary(self) -> dict[str, Any]:
         """What has to agree for a saved posterior to be taken up again."""
-        kept = ("update", "effective_size", "noise_floor", "output_noise_floor")
+        kept = ("update", "effective_size", "noise_floor", "output_noise_floor", "prior_mean")
         sharing = dict(self.sharing) if isinstance(self.sharing, Mapping) else self.sharing
         exact = self.input_moments is not None
         return {name: getattr(self, name) for name in kept} | {"exact_inputs": exact, "sharing": sharing}

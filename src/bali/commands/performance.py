@@ -24,6 +24,8 @@ PERFORMANCE = {
     "predict": "A prediction over as many plain forward passes (5 minutes).",
     "growth": "Time and memory against rows, width, depth and number of data (10 minutes).",
     "peers": "BALI beside other Bayesian networks; needs the extra `peers` (10 minutes).",
+    "distributed": "A step by one, two and four processes of one thread each, and what a cost model says (a minute).",
+    "blocks": "Wide layers cut into blocks: time of a step, and quality after some hundred of them (20 minutes).",
 }
 
 

@@ -9,6 +9,7 @@ from bali.datasets.dataset import Dataset, Split, random_rows
 from bali.datasets.errors import DataError
 from bali.datasets.loading import NAMES, fetch, load
 from bali.datasets.synthetic import SyntheticData, sinc, sines_trend, two_moons
+from bali.datasets.text import sentences
 
 __all__ = [
     "NAMES",
@@ -19,6 +20,7 @@ __all__ = [
     "fetch",
     "load",
     "random_rows",
+    "sentences",
     "sinc",
     "sines_trend",
     "two_moons",

@@ -236,6 +236,7 @@ class BALIEstimator(DistributionalEstimator):
             effective_size=self._effective_size(n) if self.effective_size is None else self.effective_size,
             reparam=self.reparam,
             target_noise=self.target_noise,
+            process_group=None,  # data are those of this process
             generator=generator,
         )
 

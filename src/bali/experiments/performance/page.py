@@ -7,7 +7,7 @@ from pathlib import Path
 
 import matplotlib
 
-from bali.experiments.performance import growth_page, members, peers, predict, quality_page, step
+from bali.experiments.performance import blocks, distributed, growth_page, members, peers, predict, quality_page, step
 from bali.experiments.performance.bench import Bar, Bench, Line, paragraph, table
 
 BENCHES: dict[str, Bench] = {
@@ -19,6 +19,8 @@ BENCHES: dict[str, Bench] = {
         predict.BENCH,
         growth_page.BENCH,
         peers.BENCH,
+        distributed.BENCH,
+        blocks.BENCH,
     )
 }
 

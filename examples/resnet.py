@@ -1,0 +1,148 @@
+"""A small residual network with batch norms on Fashion-MNIST, beside Adam at the same number of steps.
+
+    python examples/resnet.py [--steps 200] [--data fashion_mnist]
+
+Convolutions and the last layer have posteriors; batch norms are trained by Adam in the same steps. Where Fashion-MNIST
+cannot be had, scikit-learn's digits, which are always there, take its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import bali
+from bali import datasets
+
+
+class Images(NamedTuple):
+    x_train: Tensor  # (n, 1, side, side)
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+def images(name: str) -> Images:
+    if name != "digits":
+        try:
+            split = datasets.load(name).split(0)
+        except datasets.DataError as error:
+            print(f"{error}\nUsing scikit-learn's digits instead.")
+        else:
+            x, x_test = (torch.as_tensor(part).float().reshape(-1, 1, 28, 28) for part in (split.X_train, split.X_test))
+            mean, std = x.mean(), x.std()
+            y, y_test = torch.as_tensor(split.y_train).long(), torch.as_tensor(split.y_test).long()
+            return Images((x - mean) / std, y, (x_test - mean) / std, y_test)
+    digits = load_digits()
+    x, y = torch.tensor(digits.images).float()[:, None] / 8.0 - 1.0, torch.tensor(digits.target)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    train, test = order[:1400], order[1400:]
+    return Images(x[train], y[train], x[test], y[test])
+
+
+class Block(nn.Module):
+    """Two convolutions and a way around them."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm, self.second_norm = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.around = nn.Identity() if stride == 1 else nn.Conv2d(channels_in, channels, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.relu(self.norm(self.first(x)))
+        return torch.relu(self.second_norm(self.second(z)) + self.around(x))
+
+
+class ResNet(nn.Sequential):
+    def __init__(self, width: int) -> None:
+        super().__init__(
+            nn.Conv2d(1, width, 3, 2, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            Block(width, width, 1),
+            Block(width, 2 * width, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(2 * width, 10),
+        )
+
+
+def batches(x: Tensor, y: Tensor, size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        rows = torch.randint(len(x), (size,), generator=generator)
+        yield x[rows], y[rows]
+
+
+def fit_adam(network: nn.Module, data: Images, steps: int, rate: float) -> tuple[float, float]:
+    """Test NLL and accuracy; the rate falls to zero along a cosine."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for x, y in batches(data.x_train, data.y_train, 128, steps):
+        optimizer.zero_grad()
+        cross_entropy(network(x), y).backward()
+        optimizer.step()
+        schedule.step()
+    network.eval()
+    with torch.no_grad():
+        logits = torch.cat([network(x) for x in data.x_test.split(1000)])
+    return float(cross_entropy(logits, data.y_test)), float((logits.argmax(-1) == data.y_test).float().mean())
+
+
+def fit_bali(network: nn.Module, data: Images, steps: int) -> tuple[float, float]:
+    """The same, of a mixture over weight samples; the rate of the moving averages falls too, along a line."""
+    inference = bali.LayerwiseInference(
+        network,
+        bali.likelihoods.Categorical(),
+        n_data=len(data.x_train),
+        effective_size=min(len(data.x_train), 6000),
+        step_size=0.3,
+        ema_rate=lambda step: 1.0 - 0.9 * step / steps,
+        target_noise=False,
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=1e-2),
+        generator=torch.Generator().manual_seed(0),
+    )
+    for x, y in batches(data.x_train, data.y_train, 128, steps):
+        inference.step(x, y)
+    predictive = inference.predict(data.x_test, 16, chunk_rows=1000)
+    assert isinstance(predictive, bali.predictive.ClassPredictive)
+    correct = predictive.probabilities.argmax(-1) == data.y_test
+    return -float(predictive.log_prob(data.y_test).mean()), float(correct.float().mean())
+
+
+def main(steps: int = 200, data: str = "fashion_mnist", width: int = 16) -> dict[str, tuple[float, float]]:
+    """Test NLL and accuracy of each."""
+    loaded = images(data)
+
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return ResNet(width)
+
+    found = {}
+    for name, fit in {
+        "Adam, rate 0.01": lambda: fit_adam(network(), loaded, steps, 1e-2),
+        "Adam, rate 0.003": lambda: fit_adam(network(), loaded, steps, 3e-3),
+        "BALI": lambda: fit_bali(network(), loaded, steps),
+    }.items():
+        start = time.perf_counter()
+        found[name] = fit()
+        nll, accuracy = found[name]
+        print(f"{name:<17} NLL {nll:.4f}  accuracy {accuracy:.4f}  {time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--data", default="fashion_mnist", help="fashion_mnist, mnist or digits")
+    arguments = parser.parse_args()
+    main(arguments.steps, arguments.data)
