@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from bali import LayerwiseInference
-from bali.calibration import fit_temperature
+from bali.calibration import LEAST_DOF, MOST_DOF, fit_noise, fit_temperature
+from bali.held_out import Part, predict_held_out
 from bali.likelihoods import Categorical
 from bali.mlp import draw_weights, stacked_mlp, unit_variances
-from bali.predictive import ClassPredictive
+from bali.predictive import ClassPredictive, RegressionPredictive
 
 
 def test_tempering_is_a_power_of_the_odds() -> None:
@@ -32,7 +33,8 @@ def test_the_temperature_makes_held_out_rows_more_likely(flip: float) -> None:
     inference = LayerwiseInference(module, Categorical(), 1000, generator=generator)
     for _ in range(30):
         inference.step(x, y.long(), sample_weight=(~held_out).double())
-    temperature = fit_temperature(inference, x, y.long(), torch.ones(1000).double(), held_out)
+    found = predict_held_out(inference, x, y.long(), torch.ones(1000).double(), held_out, n_samples=32)
+    temperature = fit_temperature(found.parts([0]))
 
     def score(power: float) -> float:
         total = 0.0
@@ -45,3 +47,36 @@ def test_the_temperature_makes_held_out_rows_more_likely(flip: float) -> None:
 
     assert abs(math.log(temperature)) > 0.01
     assert score(temperature) > score(1.0)
+
+
+@pytest.mark.parametrize(("true_scale", "dof"), [(0.25, None), (4.0, None), (1.0, 4.0)])
+def test_the_noise_of_held_out_rows_is_found(true_scale: float, dof: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    means = torch.zeros(8, 4000, 1, dtype=torch.float64)
+    claimed = RegressionPredictive(means, torch.full((1, 1, 1), 0.5, dtype=torch.float64))
+    y = claimed.with_noise(true_scale, dof).sample(1, generator)[0]
+    fit = fit_noise([Part(claimed.rows(slice(n)), part, torch.ones(n)) for n, part in ((1000, y[:1000]), (3000, y[1000:]))])
+    assert fit.scale == pytest.approx(true_scale, rel=0.15)
+    if dof is None:
+        assert fit.dof > 20
+    else:
+        assert fit.dof == pytest.approx(dof, rel=0.25)
+    assert LEAST_DOF <= fit.dof <= MOST_DOF
+    assert fit.of(claimed).log_prob(y).mean() > claimed.log_prob(y).mean() - 1e-3
+
+
+def test_a_few_rows_do_not_move_the_noise_far() -> None:
+    claimed = RegressionPredictive(torch.zeros(4, 2, 1), torch.ones(1, 1, 1))
+    fit = fit_noise([Part(claimed, torch.zeros(2, 1), torch.ones(2))])
+    assert 0.2 < fit.scale < 1.0
+
+
+def test_a_row_of_weight_two_is_two_rows() -> None:
+    means = torch.randn(4, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    claimed = RegressionPredictive(means, torch.eye(2, dtype=torch.float64)[None])
+    y = 2.0 * means.flip(0)[0]
+    weight = torch.tensor([1.0, 2.0, 1.0, 0.0, 1.0, 1.0])
+    index = torch.tensor([0, 1, 1, 2, 4, 5])
+    weighted = fit_noise([Part(claimed, y, weight)])
+    repeated = fit_noise([Part(claimed.rows(index), y[index], torch.ones(6))])
+    assert weighted == pytest.approx(repeated, rel=1e-3)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bali.layers import StackedLinear
-from bali.mlp import ACTIVATIONS, default_effective_size, default_members, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -28,8 +28,8 @@ def test_each_member_is_a_perceptron_of_its_own(activation: str) -> None:
 
 def test_variances_follow_the_scaling_of_the_paper() -> None:
     variances = unit_variances([4, 50, 20, 1])
-    assert variances == {"0": 1.0, "2": 1 / 51, "4": 1 / 21}
-    assert unit_variances([783, 50, 1])["0"] == pytest.approx(10 / 784)  # many columns are scaled
+    assert variances == pytest.approx({"0": 2.0, "2": 1 / 51, "4": 1 / 21})  # four columns and a bias spread like nine
+    assert unit_variances([783, 50, 1])["0"] == pytest.approx(10 / 784)
 
 
 def test_weights_are_drawn_with_these_variances() -> None:
@@ -41,11 +41,10 @@ def test_weights_are_drawn_with_these_variances() -> None:
         assert abs(float(weights.var()) - variance) < 5 * error
 
 
-def test_effective_size_counts_all_rows_of_a_small_table() -> None:
-    assert default_effective_size(500) == 500
-    assert default_effective_size(2000) == 2000
-    assert default_effective_size(8000) == pytest.approx(4000)
-
-
-def test_small_tables_get_more_members() -> None:
-    assert [default_members(n) for n in (20, 500, 501, 1e6)] == [10, 10, 5, 5]
+def test_each_member_can_start_at_its_own_scale() -> None:
+    module, plain = (stacked_mlp(2, [9, 40, 1], "relu") for _ in range(2))
+    draw_weights(module, {"0": 1.0, "2": 0.25}, torch.Generator().manual_seed(0), torch.tensor([1.0, 9.0]))
+    draw_weights(plain, {"0": 1.0, "2": 0.25}, torch.Generator().manual_seed(0))
+    for scaled, unit in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(scaled[0], unit[0])
+        torch.testing.assert_close(scaled[1], 3.0 * unit[1])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from bali import LayerwiseInference
+from bali.held_out import predict_held_out
 from bali.likelihoods import Gaussian
 from bali.mlp import draw_weights, stacked_mlp, unit_variances
-from bali.training import Candidate, History, Plan, Progress, train, validation_scores
+from bali.training import Candidate, History, Plan, Progress, Race, train, validation_scores
 
 N_FOLDS, N_ROWS = 2, 120
 
@@ -34,8 +33,8 @@ def stacked(variances: list[float], seed: int = 0) -> LayerwiseInference:
     return LayerwiseInference(module, Gaussian(), N_ROWS, prior_variance=prior, generator=generator)
 
 
-def plan(max_steps: int = 400, **changes: int) -> Plan:
-    return Plan(max_steps=max_steps, batch_size=1000, ema_rate=0.2, **changes)
+def plan(max_steps: int = 400) -> Plan:
+    return Plan(max_steps=max_steps, batch_size=1000, ema_rate=0.2)
 
 
 def run(variances: list[float], settings: Plan, held_out: Tensor | None = None) -> tuple[LayerwiseInference, History]:
@@ -50,13 +49,26 @@ def test_scores_are_of_rows_that_the_fold_did_not_see() -> None:
     inference = stacked([10.0])
     for _ in range(5):
         inference.step(x, y, sample_weight=(~held_out).double())
-    scores, _ = validation_scores(inference, x, y, torch.ones(N_ROWS), held_out, n_samples=4)
-    expected = []
-    for fold in range(N_FOLDS):
+    found = predict_held_out(inference, x, y, torch.ones(N_ROWS), held_out, n_samples=4)
+    for fold, part in enumerate(found.parts([0])):
         rows = held_out[fold]
-        components = inference.predict(x[:40], 4).component_log_prob(y[:40]).reshape(4, N_FOLDS, 40)[:, fold]
-        expected.append((components.logsumexp(0) - math.log(4))[rows[:40]])
-    torch.testing.assert_close(scores[0], torch.cat(expected))
+        means = inference.predict(x[:40], 4).components(torch.arange(fold, 4 * N_FOLDS, N_FOLDS)).rows(rows[:40])
+        torch.testing.assert_close(part.predictive.log_prob(y[rows]), means.log_prob(y[rows]))
+        assert torch.equal(part.y, y[rows])
+
+
+def test_folds_of_different_size_are_not_mixed_up() -> None:
+    x, y, held_out = problem()
+    held_out[1, 25:40] = False
+    inference = stacked([10.0, 1.0])
+    inference.step(x, y)
+    found = predict_held_out(inference, x, y, torch.arange(N_ROWS).double(), held_out, n_samples=3)
+    one, both = found.parts([1]), found.parts([0, 1])
+    assert [len(part.y) for part in one] == [20, 5]
+    assert [part.predictive.n_components for part in both] == [6, 6]
+    assert one[1].weight.tolist() == list(range(20, 25))
+    alone = inference.predict(x[20:25], 3).components(torch.tensor([3, 7, 11]))  # fold 1 of candidate 1
+    torch.testing.assert_close(one[1].predictive.log_prob(y[20:25]), alone.log_prob(y[20:25]))
 
 
 def test_the_hopeless_candidate_is_dropped_and_the_best_point_kept() -> None:
@@ -70,9 +82,11 @@ def test_the_hopeless_candidate_is_dropped_and_the_best_point_kept() -> None:
 
 
 def test_candidates_that_are_alike_are_mixed() -> None:
-    inference, history = run([10.0, 10.0001], plan())
-    assert history.chosen == [0, 1]
-    assert inference.network.members == 2 * N_FOLDS
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    for gap, kept in ((0.0, 2), (1.0, 1)):
+        race = Race(stacked([10.0, 10.0]), 2, plan())
+        race.check(torch.stack([noise, noise.flip(0) - gap]), torch.ones(40), step=5)
+        assert race.at_best().network.members == kept * N_FOLDS
 
 
 def test_training_goes_on_from_the_kept_members_bit_for_bit() -> None:

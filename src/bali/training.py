@@ -41,6 +41,7 @@ class Plan:
     check_growth: float = 0.06  # checks are apart by at least this share of the steps done: late steps change little
     patience: int = 4  # checks without an improvement of `tolerance` that end a candidate's phase
     tolerance: float = 1e-3
+    last_gain: float = 0.05  # of the last phase, above which more steps are advised
     n_samples: int = 8  # weight samples of each member for a check
 
     def checks_at(self, step: int) -> bool:
@@ -214,10 +215,20 @@ def train(
         if race.inference.steps == 0:
             raise
         history.outcome = "interrupted"
+    if history.outcome == "max_iter" and not _still_improves(history, plan):
+        history.outcome = "converged"
     best = race.at_best()
     history.chosen = [c.number for c in race.candidates]
     history.best_step = race.best.step or len(history.loss_curve)
     return best, history
+
+
+def _still_improves(history: History, plan: Plan) -> bool:
+    """Whether the last phase, whose steps are small, gained more than small steps should."""
+    start = plan.phase_ends[-1] * plan.max_steps
+    checks = list(zip(history.validation_steps, history.validation_scores, strict=True))
+    before = [score for step, score in checks if step <= start]
+    return not before or max(score for _, score in checks) > max(before) + plan.last_gain
 
 
 def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generator) -> Iterator[Tensor | None]:

@@ -1,0 +1,37 @@
+"""The rules behind the estimators' defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from bali import defaults
+
+
+def test_effective_size_counts_all_rows_of_a_small_table() -> None:
+    assert defaults.effective_size(500) == 500
+    assert defaults.effective_size(2000) == 2000
+    assert defaults.effective_size(8000) == pytest.approx(4000)
+
+
+def test_classes_count_for_less_and_never_for_more_than_there_are() -> None:
+    assert [defaults.class_effective_size(n) for n in (50, 400, 2000)] == [50, 400, 400]
+    sizes = [defaults.class_effective_size(n) for n in (1e4, 1e5, 1e6)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < 1e5
+
+
+def test_small_tables_get_more_members() -> None:
+    assert [defaults.members(n, 8) for n in (20, 500, 501, 1e6)] == [10, 10, 5, 5]
+    assert defaults.members(60_000, 784) == 3
+
+
+def test_networks_grow_with_the_table() -> None:
+    assert defaults.hidden_layer_sizes(1000, 500) == (50, 50)
+    assert defaults.hidden_layer_sizes(40_000, 9) == (100, 100)
+    assert defaults.hidden_layer_sizes(60_000, 784) == (256, 256)
+
+
+def test_functions_of_few_variables_may_be_rough() -> None:
+    assert max(defaults.prior_variances(1, classes=False)) > 10 * max(defaults.prior_variances(8, classes=False))
+    assert defaults.initial_variance(1.0) == defaults.initial_variance(40.0) == 1.0
+    assert defaults.initial_variance(4000.0) == pytest.approx(10.0)
