@@ -29,7 +29,7 @@ def test_each_member_is_a_perceptron_of_its_own(activation: str) -> None:
 def test_variances_follow_the_scaling_of_the_paper() -> None:
     variances = unit_variances([4, 50, 20, 1])
     assert variances == pytest.approx({"0": 2.0, "2": 1 / 51, "4": 1 / 21})  # four columns and a bias spread like nine
-    assert unit_variances([783, 50, 1])["0"] == pytest.approx(10 / 784)
+    assert unit_variances([783, 50, 1])["0"] == pytest.approx(1 / 784)
 
 
 def test_weights_are_drawn_with_these_variances() -> None:

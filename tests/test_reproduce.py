@@ -43,7 +43,7 @@ def lines_of(name: str, method: str, scores: dict[str, float], spread: float = 0
     """Lines with known means and standard errors: half of them `spread` above, half below."""
     common = {"experiment": "regression", "set": name, "method": method, "job_split": None, "quick": False, "lines": n}
     values = [{m: v + (-1) ** k * spread for m, v in scores.items()} for k in range(n)]
-    return [common | {"split": k, "seconds": 30.0} | value for k, value in enumerate(values)]
+    return [common | {"split": k, "seconds": 30.0, "share": 1.0} | value for k, value in enumerate(values)]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -202,6 +202,13 @@ def test_verdicts_know_which_way_is_worse(metric: str, mean: float, said: str) -
     assert summary.verdict(Figure(mean, 0.03, 20), Published(1.0, 0.04), metric) == said
 
 
+def test_what_is_not_finished_is_said() -> None:
+    rows = [{"set": "yacht", "method": "ours", "share": 1.0}, {"set": "energy", "method": "paper", "share": 0.1}]
+    said = summary.unfinished(rows, {"yacht": 2, "energy": 1, "concrete": 5}, ("paper", "ours"))
+    assert said == "Not in full: yacht `ours` 1 of 2 splits, energy `paper` 10 % of the steps."
+    assert summary.unfinished(rows[:1], {"yacht": 1}, ("ours",)) == ""
+
+
 def test_rounding_of_published_figures_is_no_difference() -> None:
     assert summary.verdict(Figure(0.8674, 0.0001, 5), Published(0.867, 0.0), "accuracy") == "alike"
 
@@ -257,3 +264,40 @@ def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     for row in found["classification"]:
         assert row["accuracy"] > chances[row["set"]] + 0.05
     assert sum(len(rows) for rows in found.values()) == 3 + 9 + 6 + 7 * 6 + (4 * 5 + 4) * 2
+
+
+def test_one_method_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+
+    def fake(job: Job) -> list[Line]:
+        asked.append(job)
+        return [{"rmse": job.share, "seconds": 1.0}]
+
+    jobs = [Job("regression", "yacht", method, None, cost=100) for method in ("paper", "paper-random")]
+    jobs.append(Job("regression", "yacht", "ours", 0))
+    monkeypatch.setitem(run.EXPERIMENTS, "regression", lambda quick: jobs)
+    monkeypatch.setitem(run.RUNNERS, "regression", fake)
+    monkeypatch.setattr(run, "to_markdown", lambda rows, quick: "")
+    monkeypatch.setattr("bali.experiments.reproduce.figures.draw", lambda rows, images: None)
+
+    def lines(share: float, methods: tuple[str, ...] = ()) -> list[tuple[str, float]]:
+        asked.clear()
+        quiet = Console(file=io.StringIO())
+        run.run(["regression"], tmp_path, tmp_path / "page.md", methods=methods, share=share, console=quiet)
+        rows = read_lines(tmp_path / "reproduce-regression.jsonl")
+        return sorted((row["method"], row["share"]) for row in rows)
+
+    assert lines(0.1, ("paper",)) == [("paper", 0.1)]
+    assert asked[0].cost == 10
+    assert lines(0.1) == [("ours", 1.0), ("paper", 0.1), ("paper-random", 0.1)]  # the estimator is not shortened
+    assert {job.method for job in asked} == {"ours", "paper-random"}
+    assert lines(0.5, ("paper",)) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.1)]  # the longer run replaces it
+    assert lines(0.2) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.2)]
+    assert settings.REGRESSION["yacht"].shortened(0.1).n_steps == 2000
+
+
+def test_every_job_knows_its_work_and_takes_all_steps() -> None:
+    for quick in (False, True):
+        every = [job for name in run.EXPERIMENTS for job in run.EXPERIMENTS[name](quick)]
+        assert {job.share for job in every} == {1.0}
+        assert len({job.cost for job in every}) > 3

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import yeojohnson
 
+from bali.defaults import MANY_COLUMNS
+
 Array = NDArray[Any]
 
 #: Excess kurtosis from which a column has heavy tails; a Laplace distribution has 3.
@@ -33,6 +35,10 @@ class InputScaling(NamedTuple):
     def learn(cls, X: Array, weight: Array | None = None, *, bends: bool = True) -> InputScaling:
         weight = np.ones(len(X)) if weight is None else weight
         mean, scale = _moments(X, weight)
+        if _are_pixels(X):
+            common = np.full_like(scale, np.sqrt(weight @ ((X - mean) ** 2).mean(1) / weight.sum()))
+            same = np.zeros_like(scale)
+            return cls(mean, common, same + 1.0, same, same + 1.0)
         Z = (X - mean) / scale
         kurtosis = weight @ Z**4 / weight.sum() - 3.0
         power = np.ones(X.shape[1])
@@ -54,6 +60,14 @@ def _moments(X: Array, weight: Array) -> tuple[Array, Array]:
     scale = np.sqrt(weight @ (X - mean) ** 2 / weight.sum())
     constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(X).max(0)
     return mean, np.where(constant, 1.0, scale)
+
+
+def _are_pixels(X: Array) -> bool:
+    """Many columns on one scale, told by their common range: one that hardly varies is then no news, and not blown up."""
+    if X.shape[1] < MANY_COLUMNS:
+        return False
+    ranges, counts = np.unique(np.stack([X.min(0), X.max(0)]), axis=1, return_counts=True)
+    return bool(counts.max() >= X.shape[1] / 2 and np.ptp(ranges[:, counts.argmax()]) > 0)
 
 
 def _bent(Z: Array, power: Array) -> Array:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from bali.defaults import MANY_COLUMNS
 from bali.layers import StackedLinear
 
 
@@ -40,10 +41,10 @@ def unit_variances(sizes: Sequence[int]) -> dict[str, float]:
     """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
 
     The paper does not scale the inputs of the first layer. Here they are scaled so that the layer's outputs have the
-    spread that nine unit-variance columns and a bias would give, whatever the number of columns.
+    spread that nine unit-variance columns and a bias would give, and that of one for images.
     """
     names = [str(2 * i) for i in range(len(sizes) - 1)]
-    first = 10.0 / (sizes[0] + 1)
+    first = (1.0 if sizes[0] >= MANY_COLUMNS else 10.0) / (sizes[0] + 1)
     return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
 
 

@@ -19,27 +19,29 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     Parameters
     ----------
     hidden_layer_sizes, activation
-        The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity".
+        The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity". By default two hidden layers, whose
+        width follows from the size of the table. Rules for this and the other defaults are in `bali.defaults`.
     step_size
         α: how far the pseudo-targets move, in units of each output's root-mean-square gradient.
     ema_rate
-        β: the rate of the moving averages; it falls when validation stops improving.
+        β: the rate of the moving averages at the start. By default 0.5, or 0.3 where a step does not see the whole table.
     prior_variance
         Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
         `bali.mlp.unit_variances`). Several are candidates that are trained side by side; those that validate clearly
-        worse are dropped, the others mixed (`prior_variance_`).
+        worse are dropped, the others mixed (`prior_variance_`). By default two, by the number of columns.
     noise_floor, output_noise_floor
         The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
     effective_size
-        How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n).
+        How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n); in a
+        classification fewer (`bali.defaults.class_effective_size`).
     reparam, target_noise
         See `bali.LayerwiseInference`.
     batch_size
         Rows per step; smaller tables are used whole.
     max_iter, early_stopping, validation_fraction, n_iter_no_change
-        At most `max_iter` steps. Every 25 steps the held-out rows are scored; after `n_iter_no_change` scores without
-        improvement steps are made smaller and the moving average slower, twice, and then training ends. The best posterior
-        is kept.
+        At most `max_iter` steps, in four phases with ever smaller steps and slower moving averages. Every 25 steps or more
+        the held-out rows are scored; a phase ends early after `n_iter_no_change` scores without improvement. The next one
+        goes on from the best posterior, and the best of all is kept.
     n_members
         Independently started posteriors that are mixed, for each candidate: by default 10 for up to 500 rows, 5 for more.
         They are trained in one batch and hold out different rows.
@@ -52,6 +54,9 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     Attributes
     ----------
+    noise_scale_, noise_dof_
+        What held-out rows say about the noise: its variance as a multiple of the inferred one, and the degrees of freedom
+        of its tails (None before any row was held out).
     n_iter_, best_iter_, loss_curve_, validation_steps_, validation_scores_
         The course of the training; scores are log-likelihoods per row of standardised targets.
     """

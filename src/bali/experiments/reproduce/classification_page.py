@@ -10,7 +10,7 @@ from bali.experiments.reproduce import published, settings
 from bali.experiments.reproduce.classification import CHECK_ROWS, CHECK_SAMPLES, CURVES, OTHER
 from bali.experiments.reproduce.job import Line
 from bali.experiments.reproduce.markdown import EMPTY, cell, table, wrapped, yes_or_no
-from bali.experiments.reproduce.summary import METRICS, figure, figure_of, paired_difference, verdict
+from bali.experiments.reproduce.summary import METRICS, figure, figure_of, paired_difference, unfinished, verdict
 from bali.experiments.reproduce.synthetic import image_name
 
 Rows = Mapping[str, Sequence[Line]]
@@ -33,7 +33,9 @@ def benchmark(every: Rows) -> list[str]:
         "inputs. MAP and MC dropout predict with Adam's moving average of the weights. The last "
         "column is the paired difference between BALI and MC dropout, both with the paper's settings."
     )
-    lines = ["## Classification", "", wrapped(text)]
+    planned = {name: setting.n_splits for name, setting in settings.CLASSIFICATION.items()}
+    left = unfinished(rows, planned, list(TITLES))
+    lines = ["## Classification", "", wrapped(text), *(["", wrapped(left)] if left else [])]
     judged = ("paper", "mc_dropout")
     header = ["set", "BALI in the paper", "BALI", "verdict", "MC dropout in the paper", "MC dropout", "verdict"]
     header += ["MAP", "defaults", "BALI − MC dropout"]

@@ -18,12 +18,12 @@ class Job:
     method: str
     split: int | None = None
     quick: bool = False
-    #: Of the paper's number of steps.
-    share: float = field(default=1.0, compare=False)
     #: Expected work, about a second of one core each: what the bar of a run advances by.
     cost: int = field(default=1, compare=False)
     #: For pictures; None: none are drawn.
     images: Path | None = field(default=None, compare=False)
+    #: Of the paper's number of steps.
+    share: float = field(default=1.0, compare=False)
 
     @property
     def key(self) -> tuple[str, str, str, int | None, bool]:

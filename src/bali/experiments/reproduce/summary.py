@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ METRICS = {
 }
 #: Combined standard errors by which figures may differ and still be called alike.
 ALLOWED = 2.0
+#: Fewer splits or seeds than this say nothing about their own spread.
+LEAST_SPLITS = 3
 #: Published figures have three decimals: half a unit of the last one is added to their errors.
 ROUNDING = 5e-4
 
@@ -50,6 +52,19 @@ def figure_of(rows: Sequence[Line], name: str, method: str, metric: str) -> Figu
     return figure(list(by_split(rows, name, method, metric).values()))
 
 
+def unfinished(rows: Sequence[Line], planned: Mapping[str, int], methods: Sequence[str]) -> str:
+    """What has fewer splits than planned, or fewer steps than the paper, as a sentence; empty where nothing has."""
+    found = []
+    for name, n_splits in planned.items():
+        for method in methods:
+            own = [row for row in rows if row["set"] == name and row["method"] == method]
+            if own and len(own) < n_splits:
+                found.append(f"{name} `{method}` {len(own)} of {n_splits} splits")
+            if own and own[0]["share"] < 1.0:
+                found.append(f"{name} `{method}` {100 * own[0]['share']:.3g} % of the steps")
+    return f"Not in full: {', '.join(found)}." if found else ""
+
+
 def paired_difference(rows: Sequence[Line], name: str, metric: str, method: str, other: str) -> Figure | None:
     """Of two methods, over the splits that both have: most of what splits do to both is gone from it."""
     one, two = by_split(rows, name, method, metric), by_split(rows, name, other, metric)
@@ -63,6 +78,8 @@ def gap(ours: Figure, published: Published, metric: str) -> float:
 
 
 def verdict(ours: Figure, published: Published, metric: str) -> str:
+    if ours.n < LEAST_SPLITS:
+        return "too few"
     worse_by = gap(ours, published, metric)
     if abs(worse_by) <= ALLOWED:
         return "alike"
