@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bali.commands.performance import add_performance
+from bali.commands.talk import INTERRUPTED, Talk, failing_cleanly
 
 bench = typer.Typer(no_args_is_help=True, help="Measurements that the documents are written from.")
 
@@ -62,6 +63,55 @@ def methods(
         raise typer.BadParameter(str(error)) from error
     experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs)
     typer.echo(page.read_text())
+
+
+@bench.command()
+def defaults(
+    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--methods", help="Only this one: bali, before, noisy_kfac or map; may be given more than once."),
+    ] = None,
+    splits: Annotated[int, typer.Option(min=1, help="Published splits of each set.")] = 2,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON lines, one for each run; what is there is not run again.  [default: results/defaults.jsonl]"
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="The page made from them, its picture in images/ beside it.  [default: docs/defaults.md]"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few steps on few rows, for a look; results and page go to results/quick.")
+    ] = False,
+    only_page: Annotated[bool, typer.Option("--only-page", help="Run nothing; write the page from what there is.")] = False,
+) -> None:
+    """Measure what it costs to change a hyperparameter: of BALI's defaults, the paper's settings, and other methods."""
+    from bali.experiments.defaults import run as experiment
+    from bali.experiments.defaults.cases import SETS, cases
+    from bali.experiments.defaults.methods import METHODS
+    from bali.experiments.lines import read_lines
+
+    out = out or Path("results/quick/defaults.jsonl" if quick else "results/defaults.jsonl")
+    page = page or Path("results/quick/defaults.md" if quick else "docs/defaults.md")
+    sets, names = sets or list(SETS), names or list(METHODS)
+    try:
+        cases(sets, names)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with failing_cleanly():
+        try:
+            if only_page:
+                experiment.write_page(read_lines(out), page)
+            else:
+                experiment.run(out, page, sets=sets, methods=names, n_splits=splits, quick=quick, n_jobs=jobs)
+        except KeyboardInterrupt as error:
+            Talk().stderr.print(f"interrupted; what is finished is in {out}, and the same command goes on", markup=False)
+            raise typer.Exit(INTERRUPTED) from error
+        typer.echo(page.read_text(encoding="utf-8"))
 
 
 add_performance(bench)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bali.baselines.training import batches
 from bali.datasets import Dataset, Split
-from bali.experiments.reproduce.settings import INIT_STD, NOISE_FLOOR, OUTPUT_NOISE_FLOOR, PaperSetting
+from bali.experiments.reproduce.settings import INIT_STD, PaperSetting
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Categorical, Gaussian
 from bali.mlp import draw_weights, stacked_mlp
@@ -107,8 +107,8 @@ def fit_bali(
         step_size=setting.step_size,
         ema_rate=setting.rate_at,
         prior_variance={name: setting.prior_variance * v for name, v in unit.items()},
-        noise_floor=NOISE_FLOOR,
-        output_noise_floor=OUTPUT_NOISE_FLOOR,
+        noise_floor=setting.noise_floor,
+        output_noise_floor=setting.output_noise_floor,
         effective_size=setting.effective_share * pool.n_data,
         reparam=reparam,
         generator=generator,

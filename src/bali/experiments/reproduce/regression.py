@@ -18,8 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from bali import datasets, metrics
 from bali.estimators import BALIRegressor
 from bali.experiments.reproduce.job import Job, Line
-from bali.experiments.reproduce.members import fit_bali, split_of, splits_of, table_pool
-from bali.experiments.reproduce.settings import OUTPUT_NOISE_FLOOR, REGRESSION, PaperSetting
+from bali.experiments.reproduce.members import Pool, fit_bali, split_of, splits_of, table_pool
+from bali.experiments.reproduce.settings import REGRESSION, PaperSetting
+from bali.inference import LayerwiseInference
 from bali.predictive import RegressionPredictive
 
 METHODS = ("paper", "paper-random", "ours")
@@ -58,16 +59,17 @@ def paper_scores(data: datasets.Dataset, setting: PaperSetting, *, published: bo
     start = time.perf_counter()
     pool = table_pool(splits_of(data, setting, published=published), 0)
     inference = fit_bali(pool, setting, seed=seed)
-    lines = []
-    for k, (x, y) in enumerate(zip(pool.x_test, pool.y_test, strict=True)):
-        standard = inference.take_members([k]).predict(x, setting.n_samples)
-        assert isinstance(standard, RegressionPredictive)
-        scale, mean = (torch.tensor([value[k]], dtype=torch.float64) for value in (pool.scale, pool.mean))
-        double = RegressionPredictive(standard.means.double(), standard.noise.double())
-        lines.append(scores(double.affine(scale, mean), y))
+    lines = [scores(member_predictive(inference, pool, k, setting.n_samples), y) for k, y in enumerate(pool.y_test)]
     seconds = round(time.perf_counter() - start, 1)
-    settings = asdict(setting) | {"output_noise_floor": OUTPUT_NOISE_FLOOR}
-    return [line | {"settings": settings, "seed": seed, "seconds": seconds} for line in lines]
+    return [line | {"settings": asdict(setting), "seed": seed, "seconds": seconds} for line in lines]
+
+
+def member_predictive(inference: LayerwiseInference, pool: Pool, k: int, n_samples: int) -> RegressionPredictive:
+    """Of member k at its own test rows, in the units of the targets."""
+    standard = inference.take_members([k]).predict(pool.x_test[k], n_samples)
+    assert isinstance(standard, RegressionPredictive)
+    scale, mean = (torch.tensor([value[k]], dtype=torch.float64) for value in (pool.scale, pool.mean))
+    return RegressionPredictive(standard.means.double(), standard.noise.double()).affine(scale, mean)
 
 
 def default_scores(data: datasets.Dataset, setting: PaperSetting, k: int, *, quick: bool) -> Line:

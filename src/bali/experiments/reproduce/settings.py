@@ -36,6 +36,8 @@ class PaperSetting:
     scales_inputs: bool = False
     n_samples: int = 256  # for a prediction
     max_rows: int | None = None  # a run that is only a look takes the first rows of each split
+    noise_floor: float = NOISE_FLOOR
+    output_noise_floor: float = OUTPUT_NOISE_FLOOR
 
     def quick(self) -> PaperSetting:
         """Few steps on few rows: to see that everything works, not for the figures."""

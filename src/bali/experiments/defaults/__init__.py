@@ -1,0 +1,1 @@
+"""What it costs when a hyperparameter is a factor of three off: for BALI's defaults, and for other methods."""

@@ -1,0 +1,137 @@
+"""What the defaults are and why, in words; the numbers in them are those of the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bali import defaults
+from bali.calibration import LEAST_DOF, MOST_DOF
+from bali.estimators import BALIRegressor
+from bali.experiments.reproduce.markdown import wrapped
+from bali.folds import MAX_HELD_OUT
+from bali.input_scaling import HEAVY_TAILS
+from bali.training import Plan
+
+# Rows and columns on either side of each threshold of `bali.defaults`.
+FEW_COLUMNS, COLUMNS, MANY = 3, 10, defaults.MANY_COLUMNS
+SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, 10_000, 2000, 500
+LEAST_CLASS_SIZE = 400
+
+
+def rules() -> list[str]:
+    """Paragraphs of the page."""
+    paragraphs = (_network(), _inputs(), _prior(), _effective_size(), _schedule(), _members(), _calibration(), _constants())
+    lines: list[str] = []
+    for name, text in paragraphs:
+        lines += ["", wrapped(f"**{name}.** {text}")]
+    return lines[1:]
+
+
+def _network() -> tuple[str, str]:
+    plain, wider, widest = (
+        defaults.hidden_layer_sizes(*size)[0] for size in ((SMALL, COLUMNS), (WIDER_FROM, COLUMNS), (WIDEST_FROM, MANY))
+    )
+    return "Network", (
+        f"Two hidden layers of {plain} units with the activation {BALIRegressor().activation!r}; {wider} units from "
+        f"{WIDER_FROM:,} rows on, and {widest} where there are at least {MANY} columns and {WIDEST_FROM:,} rows: more is "
+        "learnt where there are rows enough to learn it from."
+    )
+
+
+def _inputs() -> tuple[str, str]:
+    return "Inputs", (
+        "Every column is brought to mean 0 and variance 1. Where a column's excess kurtosis is above "
+        f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
+        "normal distribution makes its values most likely: a few very large values would leave all others crowded together, "
+        "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
+        "the number of columns."
+    )
+
+
+def _prior() -> tuple[str, str]:
+    at = defaults.prior_variances
+    usual, classes = _listed(at(COLUMNS, classes=False)), _listed(at(COLUMNS, classes=True))
+    few, many = _listed(at(FEW_COLUMNS, classes=False)), _listed(at(MANY, classes=False))
+    return "Prior variance σ_r²", (
+        "No single strength of the prior serves all tables, and held-out rows can tell which does. Candidates are a smooth "
+        f"and a flexible prior, {usual} ({classes} for classes): they are trained side by side as members of one batch. At "
+        "the end of every phase of the training those are dropped that are worse than the best by more than a standard "
+        "error of the row-by-row difference; those that are left are mixed. Functions of few variables can be rough and "
+        f"still be learnt, so up to {FEW_COLUMNS} columns the candidates are {few}; from {MANY} columns on there is only "
+        f"{many}. Weights start from a variance that grows with the root of σ_r²: rough functions are found from there."
+    )
+
+
+def _effective_size() -> tuple[str, str]:
+    return "Effective size N_eff", (
+        f"All rows of a table up to {ALL_COUNT_TO:,}, then √({ALL_COUNT_TO} n). A class says less than a number: there it "
+        f"is 0.8·n^¾, but at least {LEAST_CLASS_SIZE} (or all rows, where there are fewer)."
+    )
+
+
+def _schedule() -> tuple[str, str]:
+    model = BALIRegressor()
+    whole, batches = (defaults.ema_rate(n, model.batch_size) for n in (model.batch_size, model.batch_size + 1))
+    ends = _listed([100 * share for share in Plan.phase_ends])
+    return "Step size α, averaging rate β and their schedule", (
+        f"Training has {Plan.n_phases} phases. It starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where "
+        f"a table has more than the {model.batch_size:,} rows of a batch, whose averages need more memory). "
+        f"From phase to phase α is multiplied by {Plan.step_decay:g} and β by {Plan.rate_decay:g}, and each "
+        "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
+        f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
+        f"and in any case after {ends} % of the {model.max_iter:,} steps of `max_iter`, so that there is always time for "
+        "small steps. No momentum is used."
+    )
+
+
+def _members() -> tuple[str, str]:
+    small, large, many = (
+        defaults.members(*size) for size in ((MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS), (SMALL, MANY))
+    )
+    share = BALIRegressor().validation_fraction
+    return "Members", (
+        f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO} rows, {large} for more, and "
+        f"{many} from {MANY} columns on: small tables gain most from a mixture, and it costs them least. They are trained "
+        f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
+        "between them they see every row."
+    )
+
+
+def _calibration() -> tuple[str, str]:
+    return "Calibration", (
+        "The noise that inference finds is that of the training rows: too small where the network fits them too closely, "
+        "too large where the spread of the weights is in it already. After training, every held-out row is predicted by the "
+        "members that did not train on it, and two numbers are fitted to these rows with a weak prior: a factor on the "
+        f"noise's variance, and the degrees of freedom of its Student-t, {LEAST_DOF:g} to {MOST_DOF:g}. In a classification "
+        "it is one number, the temperature of the class probabilities. Candidates are compared after this correction, so "
+        "none is blamed for its own noise."
+    )
+
+
+def _constants() -> tuple[str, str]:
+    model = BALIRegressor()
+    return "What is the same for all tables", (
+        f"The least variance of the noise, {model.noise_floor:g} for hidden layers and {model.output_noise_floor:g} of the "
+        f"targets' variance for the output; {model.max_iter:,} steps at most; targets without sampling noise."
+    )
+
+
+def rules_for(n_rows: int, n_columns: int) -> list[str]:
+    """The cells of a table: what the rules give for a regression of this size."""
+    return [
+        f"{n_rows:,}",
+        f"{n_columns}",
+        _listed(defaults.hidden_layer_sizes(n_rows, n_columns)),
+        f"{defaults.members(n_rows, n_columns)}",
+        _listed(defaults.prior_variances(n_columns, classes=False)),
+        f"{defaults.effective_size(n_rows):,.0f}",
+        f"{defaults.ema_rate(n_rows, BALIRegressor().batch_size):g}",
+    ]
+
+
+HEADER = ("rows", "columns", "hidden layers", "members of a candidate", "candidates σ_r²", "N_eff", "β")
+
+
+def _listed(values: Sequence[float] | Iterable[float]) -> str:
+    *first, last = [f"{value:g}" for value in values]
+    return f"{', '.join(first)} and {last}" if first else last
