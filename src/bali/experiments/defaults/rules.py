@@ -44,7 +44,8 @@ def _inputs() -> tuple[str, str]:
         f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
         "normal distribution makes its values most likely: a few very large values would leave all others crowded together, "
         "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
-        "the number of columns."
+        f"the number of columns; from {MANY} columns on it is a tenth of that. As many "
+        "columns with one common range are pixels: they share one scale."
     )
 
 
