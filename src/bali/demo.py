@@ -122,7 +122,7 @@ def start(setting: Setting) -> LayerwiseInference:
     data, generator = setting.data, torch.Generator().manual_seed(setting.seed)
     sizes = [data.x_train.shape[1], *[setting.width] * 3, 1]
     network = _perceptron(sizes)
-    unit = unit_variances(sizes)
+    unit = unit_variances(sizes, first=1.0)
     draw_weights(network, {name: setting.init_std**2 * v for name, v in unit.items()}, generator)
     return LayerwiseInference(
         network,

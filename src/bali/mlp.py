@@ -37,14 +37,15 @@ def stacked_mlp(members: int, sizes: Sequence[int], activation: str) -> nn.Seque
     return nn.Sequential(*layers[:-1])
 
 
-def unit_variances(sizes: Sequence[int]) -> dict[str, float]:
+def unit_variances(sizes: Sequence[int], first: float | None = None) -> dict[str, float]:
     """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
 
-    The paper does not scale the inputs of the first layer. Here they are scaled so that the layer's outputs have the
-    spread that nine unit-variance columns and a bias would give, and that of one for images.
+    The paper does not scale the inputs of the first layer, which is `first=1.0`. By default they are scaled so that the
+    layer's outputs have the spread that nine unit-variance columns and a bias would give, and that of one for images.
     """
+    if first is None:
+        first = (1.0 if sizes[0] >= MANY_COLUMNS else 10.0) / (sizes[0] + 1)
     names = [str(2 * i) for i in range(len(sizes) - 1)]
-    first = (1.0 if sizes[0] >= MANY_COLUMNS else 10.0) / (sizes[0] + 1)
     return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
 
 

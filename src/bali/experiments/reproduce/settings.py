@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bali.mlp import unit_variances
+
 #: σ_u² / N_eff of every layer, and σ_init.
 NOISE_FLOOR, INIT_STD = 0.01, 1.0
 #: The paper has 0.01 for the output layer of a regression too. With targets of unit variance that bounds yacht's
@@ -62,8 +64,7 @@ class PaperSetting:
 
     def unit_variances(self, sizes: Sequence[int]) -> dict[str, float]:
         """By layer name, the variance of a layer's own weights that stands for 1 in the paper."""
-        first = 1.0 / (sizes[0] + 1) if self.scales_inputs else 1.0
-        return {"0": first} | {str(2 * i): 1.0 / (n + 1) for i, n in enumerate(sizes[1:-1], start=1)}
+        return unit_variances(sizes, first=1.0 / (sizes[0] + 1) if self.scales_inputs else 1.0)
 
 
 def _regression(
