@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bali.layer import Layer
+from bali.patches import Patches
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -45,11 +46,7 @@ class ConvolutionLayer(Layer):
     def input_rows(self, x: Tensor) -> Tensor:
         module = self._module
         dims = len(module.kernel_size)
-        if x.dim() != dims + 2:
-            raise ValueError(
-                f"layer '{self.name}' ({type(module).__name__}) needs inputs (n, C, ...) of {dims + 2} dimensions, got "
-                f"shape {tuple(x.shape)}; add the dimension of examples in front"
-            )
+        self._check(x)
         patches = self._padded(x)
         for dim, (size, stride, dilation) in enumerate(
             zip(module.kernel_size, module.stride, module.dilation, strict=True), start=2
@@ -60,6 +57,18 @@ class ConvolutionLayer(Layer):
         by_group = patches.reshape(len(x), module.groups, -1, *patches.shape[2:])
         channel_last = by_group.movedim(1, 0).movedim(2, 2 + dims)  # (groups, n, *positions, C_in/groups, *kernel)
         return self._drop_single_group(channel_last.reshape(module.groups, -1, self.in_features))
+
+    def rows_for_products(self, x: Tensor) -> Tensor | Patches:
+        """Patches are written out only where that is cheaper, for groups and for volumes."""
+        module = self._module
+        self._check(x)
+        if module.groups > 1 or isinstance(module, nn.Conv3d):
+            return self.input_rows(x)
+        images, (kernel, stride, dilation) = self._padded(x), (module.kernel_size, module.stride, module.dilation)
+        if isinstance(module, nn.Conv1d):  # a sequence is an image of one pixel's width
+            images, kernel, stride, dilation = images[..., None], (*kernel, 1), (*stride, 1), (*dilation, 1)
+        patches = Patches(images, (kernel[0], kernel[1]), (stride[0], stride[1]), (dilation[0], dilation[1]))
+        return patches if patches.is_worth_it(self.out_features) else self.input_rows(x)
 
     def output_rows(self, z: Tensor) -> Tensor:
         by_group = z.reshape(len(z), self._module.groups, -1, *z.shape[2:])  # (n, groups, C_out/groups, *positions)
@@ -86,6 +95,14 @@ class ConvolutionLayer(Layer):
 
     def _drop_single_group(self, tensor: Tensor) -> Tensor:
         return tensor.squeeze(0) if self._module.groups == 1 else tensor
+
+    def _check(self, x: Tensor) -> None:
+        dims = len(self._module.kernel_size)
+        if x.dim() != dims + 2:
+            raise ValueError(
+                f"layer '{self.name}' ({type(self._module).__name__}) needs inputs (n, C, ...) of {dims + 2} dimensions, "
+                f"got shape {tuple(x.shape)}; add the dimension of examples in front"
+            )
 
     def _padded(self, x: Tensor) -> Tensor:
         module, pads = self._module, list[int]()

@@ -14,6 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bali.patches import Patches
+
 #: From this width on, copies of the rows cost more than separate calls for the column of ones.
 _WIDE = 128
 #: Narrower strips than this do not use the processor well; more of them than this save nothing more.
@@ -62,8 +64,10 @@ def _filled(x: Tensor, root: Tensor | None, *, many: bool) -> Tensor:
     return with_ones(x, root, -(x.shape[-1] + 1) % _LIKED if many else 0)
 
 
-def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
+def input_gram(x: Tensor | Patches, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀX of rows x (..., n, D_in), with a column of ones if `bias`; `root` (..., n) are roots of the rows' weights."""
+    if isinstance(x, Patches):
+        return x.input_gram(bias=bias, root=root)
     if x.is_sparse:
         weight = x.values() if root is None else root.square()
         return torch.zeros(x.shape[1], 1, dtype=x.dtype, device=x.device).index_add_(0, tokens(x), weight[:, None])
@@ -81,8 +85,10 @@ def input_gram(x: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     return xx
 
 
-def cross(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
+def cross(x: Tensor | Patches, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀY likewise, for rows y that have been multiplied by the roots already."""
+    if isinstance(x, Patches):
+        return x.cross(y, bias=bias, root=root)
     if x.is_sparse:
         rows = y if root is None else y * root[:, None]
         return y.new_zeros(x.shape[1], y.shape[1]).index_add_(0, tokens(x), rows)
@@ -107,10 +113,10 @@ def tokens(x: Tensor) -> Tensor:
     return x.indices()[1]
 
 
-def products(x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> tuple[Tensor, Tensor]:
+def products(x: Tensor | Patches, y: Tensor, *, bias: bool, root: Tensor | None) -> tuple[Tensor, Tensor]:
     """`input_gram` and `cross`, sharing what they can."""
     n = x.shape[-1] + 1
-    if bias and n <= _WIDE:
+    if bias and n <= _WIDE and isinstance(x, Tensor):
         rows = _filled(x, root, many=y.dim() > 2)
         xx, xy = gram(rows), _cross(rows, y)
         return (xx, xy) if rows.shape[-1] == n else (xx[..., :n, :n], xy[..., :n, :])

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from bali.patches import Patches
+
 
 class UnsupportedLayerError(TypeError):
     """A module has trainable parameters that BALI cannot treat; the message names it and a remedy."""
@@ -76,6 +78,10 @@ class Layer(ABC):
     @abstractmethod
     def input_rows(self, x: Tensor) -> Tensor:
         """Inputs as rows (..., m, D_in), without the column of ones."""
+
+    def rows_for_products(self, x: Tensor) -> Tensor | Patches:
+        """`input_rows`, or what gives their products at less cost."""
+        return self.input_rows(x)
 
     @abstractmethod
     def output_rows(self, z: Tensor) -> Tensor:

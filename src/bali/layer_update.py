@@ -14,6 +14,7 @@ from bali.gram import cross, gram, input_gram
 from bali.layer import Layer
 from bali.mniw import MNIW
 from bali.moments import Moments, averaged, averaged_into
+from bali.patches import Patches
 from bali.settings import Settings
 from bali.targets import gradient_scale
 from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
@@ -45,7 +46,7 @@ class LayerState:
 class LayerBatch:
     """Rows of one layer in one forward and backward pass, a list entry for each call of the layer."""
 
-    x: list[Tensor]  # inputs, without the column of ones
+    x: list[Tensor | Patches]  # inputs, without the column of ones
     gradient: list[Tensor]  # of the log-likelihood with respect to the outputs, times root
     residual: Tensor | None  # true targets minus outputs, in the output layer of a regression, times root
     local_noise: list[Tensor]  # E of the outputs XM + E, times root; empty where outputs are XW
@@ -198,7 +199,7 @@ def _leave_noise(state: LayerState, precision: Tensor, moments: Moments, gg: Ten
     return LayerState(state.layer, state.prior, state.weights, posterior, precision, gg, state.targets, state.xx_is_exact)
 
 
-def _rows(x: Tensor, root: Tensor | None) -> Tensor | float:
+def _rows(x: Tensor | Patches, root: Tensor | None) -> Tensor | float:
     """The number of rows, or the sum of their weights."""
     return x.shape[-2] if root is None else root.square().sum(-1)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bali import linalg
 from bali.gram import gram, products
+from bali.patches import Patches
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Moments:
         return cls.of_rooted(x, y if root is None else y * root[..., None], bias=bias, root=root)
 
     @classmethod
-    def of_rooted(cls, x: Tensor, y: Tensor, *, bias: bool, root: Tensor | None) -> Moments:
+    def of_rooted(cls, x: Tensor | Patches, y: Tensor, *, bias: bool, root: Tensor | None) -> Moments:
         """`of` for rows y that the root of the weights has been multiplied into already."""
         xx, xy = products(x, y, bias=bias, root=root)
         return cls(xx, xy, gram(y), x.shape[-2] if root is None else root.square().sum(-1))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bali.layer import Layer, UnsupportedLayerError
 from bali.layer_update import LayerBatch
+from bali.patches import Patches
 from bali.settings import Sharing
 
 
@@ -35,15 +36,20 @@ def layer_batch(
 ) -> LayerBatch:
     """The rows of one layer. Those of a regression's output, whose targets are observations, are never reduced."""
     own = layer.weight.dtype  # passes may have run in a narrower one
-    x = [layer.input_rows(x).to(own) for x in inputs]
     g = [layer.output_rows(gradient).to(own) for gradient in gradients]
     noise = [rows.to(own) for rows in local_noise]
-    if layer.calls_are_positions and len(x) > 1 and not any(rows.shape[-2] % n for rows in x):
-        x, g, noise = (_joined(rows, n, layer) for rows in (x, g, noise))
-    if sharing == "reduce" and residual is None and not layer.always_expands:
-        x = [_by_example(rows, n, layer).mean(-2) for rows in x]
-        g = [_by_example(rows, n, layer).sum(-2) for rows in g]
-        noise = [_by_example(rows, n, layer).mean(-2) for rows in noise]
+    x: list[Tensor | Patches] = []
+    if sharing == "expand" and not layer.calls_are_positions:
+        x += [layer.rows_for_products(x).to(own) for x in inputs]
+    else:
+        rows = [layer.input_rows(x).to(own) for x in inputs]
+        if layer.calls_are_positions and len(rows) > 1 and not any(part.shape[-2] % n for part in rows):
+            rows, g, noise = (_joined(parts, n, layer) for parts in (rows, g, noise))
+        if sharing == "reduce" and residual is None and not layer.always_expands:
+            rows = [_by_example(part, n, layer).mean(-2) for part in rows]
+            g = [_by_example(part, n, layer).sum(-2) for part in g]
+            noise = [_by_example(part, n, layer).mean(-2) for part in noise]
+        x += rows
     roots = [None if root is None else weight_of_rows(root, rows[..., 0]) for rows in g]
     noise = [rows if r is None else rows * r[..., None] for rows, r in zip(noise, roots, strict=bool(noise))]
     return LayerBatch(x, g, None if residual is None else layer.output_rows(residual), noise, roots)

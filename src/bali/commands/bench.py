@@ -114,4 +114,51 @@ def defaults(
         typer.echo(page.read_text(encoding="utf-8"))
 
 
+@bench.command()
+def lenet(
+    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of each training.", show_default="2340")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method, from seed 0 on.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A minute's try on few rows and steps, in files of its own.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON lines, one for each training; what is there already is not run again.",
+            show_default="results/lenet.jsonl",
+        ),
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="The page made from them.", show_default="docs/lenet.md")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.", show_default="torch's own choice")] = None,
+) -> None:
+    """LeNet-5 on MNIST and Fashion-MNIST by BALI, Adam, MC dropout, Laplace and an ensemble (an hour)."""
+    from dataclasses import replace
+
+    from bali.datasets import DataError
+    from bali.experiments.images import run as experiment
+
+    plan = experiment.QUICK if quick else experiment.Plan()
+    plan = plan if steps is None else replace(plan, steps=steps)
+    out = out or Path("results/lenet-quick.jsonl" if quick else "results/lenet.jsonl")
+    page = page or Path("results/lenet-quick.md" if quick else "docs/lenet.md")
+    try:
+        experiment.jobs(sets or [], names or [], seeds, plan)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+    def note(line: str) -> None:
+        typer.echo(f"note: {line}", err=True)
+
+    try:
+        experiment.run(out, page, sets=sets, methods=names, seeds=seeds, plan=plan, threads=threads, note=note)
+    except (DataError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(page.read_text())
+
+
 add_performance(bench)

@@ -1,0 +1,1 @@
+"""Convolutional networks on images: BALI beside other methods on the same network."""

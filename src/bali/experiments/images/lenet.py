@@ -1,0 +1,154 @@
+"""LeNet-5 (LeCun et al., 1998) and the methods that train it.
+
+The network is the original's in its sizes; rectifiers and largest values of pools stand where tanh and means stood, as in
+most of its later uses. Pools come before rectifiers, which is the same function at a quarter of the cost.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import bali
+from bali.experiments.performance.peer_trainings import LaplaceTraining
+from bali.experiments.performance.trainings import (
+    AdamTraining,
+    BALITraining,
+    DropoutTraining,
+    OptimizerTraining,
+    Training,
+)
+from bali.predictive import ClassPredictive
+
+LEARNING_RATE, DROPOUT, MEMBERS = 2e-3, 0.2, 5
+#: Rows of a prediction that are in memory at once.
+_CHUNK = 1000
+
+
+def lenet(size: int = 28, seed: int = 0, dropout: float = 0.0) -> nn.Sequential:
+    """For images (n, 1, size, size) and ten classes; units before linear layers are dropped at that rate."""
+    left = (size // 2 - 4) // 2
+    if left < 1:
+        raise ValueError(f"LeNet-5 needs images of at least 12 × 12 pixels, got {size} × {size}")
+    drop = [nn.Dropout(dropout)] if dropout else []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        convolutions = [nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)]
+        linears = [nn.Linear(16 * left**2, 120), nn.Linear(120, 84), nn.Linear(84, 10)]
+    layers: list[nn.Module] = []
+    for convolution in convolutions:
+        layers += [convolution, nn.MaxPool2d(2), nn.ReLU()]
+    layers.append(nn.Flatten())
+    for linear in linears:
+        layers += [*drop, linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+#: Of BALI; the effective size is no more than the number of rows.
+BALI_SETTINGS: dict[str, float] = {
+    "step_size": 0.5,
+    "ema_rate": 0.3,
+    "constant_steps": 100,
+    "effective_size": 6000,
+    "noise_floor": 0.01,
+}
+
+
+def lenet_inference(module: nn.Module, n_data: int, seed: int = 0, **options: Any) -> bali.LayerwiseInference:
+    """BALI with its settings for LeNet; `options` replace or add some."""
+    rate, constant = BALI_SETTINGS["ema_rate"], BALI_SETTINGS["constant_steps"]
+    settings: dict[str, Any] = {
+        "step_size": BALI_SETTINGS["step_size"],
+        "ema_rate": lambda step: rate * min(1.0, constant / step),
+        "effective_size": min(BALI_SETTINGS["effective_size"], n_data),
+        "noise_floor": BALI_SETTINGS["noise_floor"],
+        "target_noise": False,
+        "generator": torch.Generator().manual_seed(seed),
+    }
+    return bali.LayerwiseInference(module, bali.likelihoods.Categorical(), n_data, **(settings | options))
+
+
+class KFACLaplace(LaplaceTraining):
+    """Laplace for the last layer with Kronecker factors, linearised, the prior chosen by the evidence.
+
+    For all layers, the linearised network needs a Jacobian of all weights for each row of a prediction: many times the
+    training.
+    """
+
+    def __init__(self, module: nn.Module, learning_rate: float) -> None:
+        super().__init__(module, learning_rate, "last", 1.0)
+
+    def finish(self, x: Tensor, y: Tensor) -> None:
+        super().finish(x, y)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "By default `link_approx`", UserWarning)  # the evidence needs no link
+            self.posterior.optimize_prior_precision(method="marglik")
+
+    def predict(self, x: Tensor, n_samples: int) -> ClassPredictive:
+        if self.posterior is None:
+            return super().predict(x, n_samples)
+        parts = [
+            self.posterior.predictive_samples(rows, pred_type="glm", n_samples=n_samples).detach()
+            for rows in torch.split(x, _CHUNK)
+        ]
+        return ClassPredictive(torch.cat(parts, 1))
+
+
+class NetworkEnsemble(Training):
+    """Networks that Adam trains from different initial weights, mixed (Lakshminarayanan et al., 2017)."""
+
+    def __init__(self, members: list[AdamTraining]) -> None:
+        self.members = members
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        for member in self.members:
+            member.step(x, y)
+
+    def predict(self, x: Tensor, n_samples: int) -> ClassPredictive:
+        return ClassPredictive(torch.cat([member.predict(x, 1).component_probabilities for member in self.members]))
+
+    def kept(self) -> Any:
+        return [member.kept() for member in self.members]
+
+    def put_back(self, state: Any) -> None:
+        for member, own in zip(self.members, state, strict=True):
+            member.put_back(own)
+
+
+def set_rate(training: Training, share: float) -> None:
+    """Adam's learning rate after this share of the steps: half a wave of a cosine, from LEARNING_RATE to 0."""
+    if isinstance(training, NetworkEnsemble):
+        for member in training.members:
+            set_rate(member, share)
+    if isinstance(training, OptimizerTraining):
+        for group in training.optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+@dataclass(frozen=True)
+class Method:
+    start: Callable[[int, int, int], Training]  # from the size of images, the number of rows and a seed
+    settings: dict[str, float]
+
+
+ADAM: dict[str, float] = {"learning_rate": LEARNING_RATE}
+METHODS: dict[str, Method] = {
+    "BALI": Method(lambda size, n, seed: BALITraining(lenet_inference(lenet(size, seed), n, seed)), BALI_SETTINGS),
+    "Adam": Method(lambda size, n, seed: AdamTraining(lenet(size, seed), LEARNING_RATE), ADAM),
+    "MC dropout": Method(
+        lambda size, n, seed: DropoutTraining(lenet(size, seed, DROPOUT), LEARNING_RATE), ADAM | {"dropout": DROPOUT}
+    ),
+    "Laplace KFAC": Method(lambda size, n, seed: KFACLaplace(lenet(size, seed), LEARNING_RATE), ADAM),
+    "ensemble of 5": Method(
+        lambda size, n, seed: NetworkEnsemble(
+            [AdamTraining(lenet(size, MEMBERS * seed + k), LEARNING_RATE) for k in range(MEMBERS)]
+        ),
+        ADAM,
+    ),
+}
