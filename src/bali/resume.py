@@ -110,7 +110,10 @@ def _load_layer(
     inference: LayerwiseInference, state: LayerState, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> LayerState:
     name, device, settings = state.layer.name, state.weights.device, inference.settings
-    own = {key.removeprefix(f"{name}/"): t.to(device) for key, t in tensors.items() if key.rpartition("/")[0] == name}
+    # Copied, because where a tensor lies in a file decides how its memory is aligned, and that the last bit of products.
+    own = {
+        key.removeprefix(f"{name}/"): t.to(device, copy=True) for key, t in tensors.items() if key.rpartition("/")[0] == name
+    }
     needed = {"weights"} if meta["steps"] == 0 else {"weights", "precision", "mean", "scale"}
     is_output = name == meta["output_layer"]
     prior = settings.prior(state.layer, is_output=is_output, device=device, repairs=inference.repairs)
