@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -52,12 +53,9 @@ def stand_in(name: str) -> datasets.Dataset:
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One table and one kind of images, all methods."""
     folder = tmp_path_factory.mktemp("classification")
-    with pytest.MonkeyPatch.context() as patch:
+    small = {name: replace(settings.CLASSIFICATION[name], batch_size=100, hidden=(16, 16)) for name in ("spam", "mnist")}
+    with mock.patch.dict(settings.CLASSIFICATION, small, clear=True), pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", stand_in)
-        for name in ("telescope", "diabetes", "fashion_mnist"):
-            patch.delitem(settings.CLASSIFICATION, name)
-        for name, setting in list(settings.CLASSIFICATION.items()):
-            patch.setitem(settings.CLASSIFICATION, name, replace(setting, batch_size=100, hidden=(16, 16)))
         patch.setitem(run.EXPERIMENTS, "local-reparam", classification.local_jobs)
         names = ["classification", "convergence", "ood", "local-reparam"]
         run.run(names, folder, folder / "results.md", quick=True, console=Console(file=io.StringIO()))
