@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -254,7 +253,6 @@ def test_page_in_the_repository_is_that_of_the_results() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("BALI_DATA" not in os.environ, reason="BALI_DATA does not name the folder of the benchmark data")
 def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +9,7 @@ from networks import seeded
 from torch import nn
 
 import bali
+from bali import datasets
 
 STEPS = 20_000
 
@@ -22,11 +20,11 @@ def paper_rate(step: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("BALI_DATA" not in os.environ, reason="BALI_DATA does not name the folder of the benchmark data")
 def test_yacht_is_as_accurate_as_in_the_paper() -> None:
-    table = np.load(Path(os.environ["BALI_DATA"]) / "uci_regression" / "yacht.npz", allow_pickle=False)
-    train, test = table["train_index"][0], table["test_index"][0]
-    x, y = table["X"], table["y"]
+    split = datasets.load("yacht").split(0)
+    x = np.concatenate([split.X_train, split.X_test])
+    y = np.concatenate([split.y_train, split.y_test])
+    train, test = slice(len(split.y_train)), slice(len(split.y_train), None)
     x = torch.as_tensor((x - x[train].mean(0)) / x[train].std(0), dtype=torch.float32)
     shift, scale = y[train].mean(), y[train].std()
     targets = torch.as_tensor((y - shift) / scale, dtype=torch.float32)
@@ -39,7 +37,7 @@ def test_yacht_is_as_accurate_as_in_the_paper() -> None:
     run = bali.LayerwiseInference(
         module,
         bali.likelihoods.Gaussian(),
-        len(train),
+        len(split.y_train),
         step_size=0.3,
         ema_rate=paper_rate,
         prior_variance={"0": 40.0, "2": 40.0 / 51.0},
