@@ -22,10 +22,10 @@ def paper_rate(step: int) -> float:
 @pytest.mark.slow
 def test_yacht_is_as_accurate_as_in_the_paper() -> None:
     split = datasets.load("yacht").split(0)
-    x = np.concatenate([split.X_train, split.X_test])
+    columns = np.concatenate([split.X_train, split.X_test])
     y = np.concatenate([split.y_train, split.y_test])
     train, test = slice(len(split.y_train)), slice(len(split.y_train), None)
-    x = torch.as_tensor((x - x[train].mean(0)) / x[train].std(0), dtype=torch.float32)
+    x = torch.as_tensor((columns - columns[train].mean(0)) / columns[train].std(0), dtype=torch.float32)
     shift, scale = y[train].mean(), y[train].std()
     targets = torch.as_tensor((y - shift) / scale, dtype=torch.float32)
 
