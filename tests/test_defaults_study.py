@@ -297,6 +297,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert widths(rules.WIDER_FROM - 1, few) == widths(rules.SMALL, few) != widths(rules.WIDER_FROM, few)
     assert widths(rules.WIDEST_FROM, many - 1) == widths(rules.WIDEST_FROM - 1, many) != widths(rules.WIDEST_FROM, many)
     assert n_members(rules.MANY_MEMBERS_TO, few) != n_members(rules.MANY_MEMBERS_TO + 1, few) == n_members(1e6, many - 1)
+    assert defaults.steps(rules.MANY_MEMBERS_TO) != defaults.steps(rules.MANY_MEMBERS_TO + 1) == defaults.steps(1e6)
     candidates = [defaults.prior_variances(d, classes=False) for d in (rules.FEW_COLUMNS, rules.FEW_COLUMNS + 1, many)]
     assert len(set(candidates)) == 3
     assert defaults.effective_size(rules.ALL_COUNT_TO) == rules.ALL_COUNT_TO
@@ -305,7 +306,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert defaults.class_effective_size(1e5) == pytest.approx(0.8 * 1e5**0.75)
     text = " ".join(" ".join(rules.rules()).split())
     assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
-    assert "after 50, 70 and 85 % of the 1,000 steps" in text
+    assert "after 50, 70 and 85 % of the steps (2,500 up to 1,000 rows, 1,000 for more)" in text
 
 
 def test_page_in_the_repository_is_that_of_its_lines() -> None:

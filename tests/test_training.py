@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -87,6 +89,16 @@ def test_candidates_that_are_alike_are_mixed() -> None:
         race = Race(stacked([10.0, 10.0]), 2, plan())
         race.check(torch.stack([noise, noise.flip(0) - gap]), torch.ones(40), step=5)
         assert race.at_best().network.members == kept * N_FOLDS
+
+
+def test_only_a_stronger_prior_that_falls_behind_is_dropped_in_the_first_phase() -> None:
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    for gap, left in ((1.0, [0, 1]), (-1.0, [1])):  # of the second candidate, whose prior is the weaker one
+        race = Race(stacked([1.0, 10.0]), 2, replace(plan(), patience=3))
+        for k in range(1, 6):  # both go on improving
+            assert not race.check(torch.stack([noise + k / 9, noise.flip(0) + k / 9 - gap]), torch.ones(40), step=5 * k)
+        assert [candidate.number for candidate in race.running] == left
+        assert race.inference.network.members == len(left) * N_FOLDS
 
 
 def test_training_goes_on_from_the_kept_members_bit_for_bit() -> None:

@@ -49,6 +49,11 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
     return 0.5 if n_rows <= batch_size else 0.3
 
 
+def steps(n_rows: float) -> int:
+    """At most so many: small tables can be fitted closely, which takes long, and their steps are cheap."""
+    return 2500 if n_rows <= 1000 else 1000
+
+
 #: β of `partial_fit`, whose batches may be small.
 STREAM_RATE = 0.2
 
@@ -57,4 +62,4 @@ def members(n_rows: float, n_columns: int) -> int:
     """How many posteriors to mix, for each candidate: small tables gain most from a mixture, and it costs them least."""
     if n_columns >= MANY_COLUMNS:
         return 3
-    return 10 if n_rows <= 500 else 5
+    return 10 if n_rows <= 1000 else 5

@@ -122,11 +122,9 @@ class Race:
             if candidate.see(score, self.plan.tolerance):
                 candidate.score, candidate.row_scores, candidate.step = score, scores[place], step
                 candidate.state = self.inference.take_members(self._members([place])).state_dict()
-            # In the first phase being behind may only mean to be slower: weak priors are, and often end ahead.
-            behind = self.phase > 1 and self._is_behind(candidate, 2.0)
-            candidate.trailed = candidate.trailed + 1 if behind else 0
+            candidate.trailed = candidate.trailed + 1 if self._is_out(candidate) else 0
         patience = self.plan.patience
-        going = [place for place, c in enumerate(self.running) if c.waited < patience and c.trailed < 2 * patience]
+        going = [place for place, c in enumerate(self.running) if c.waited < patience and c.trailed < patience]
         ends = self.plan.phase_ends
         late = self.phase <= len(ends) and step >= ends[self.phase - 1] * self.plan.max_steps
         if not going or (late and step < self.plan.max_steps):
@@ -147,6 +145,12 @@ class Race:
         for candidate in self.running:
             candidate.waited = 0
         return False
+
+    def _is_out(self, candidate: Candidate) -> bool:
+        """Whether it is far behind. In the first phase that may only mean to be slower, if its prior is weaker than that
+        of the best: such candidates often end ahead. Priors weaken with the number of the candidate."""
+        may_catch_up = self.phase == 1 and candidate.number > self.best.number
+        return not may_catch_up and self._is_behind(candidate, 2.0)
 
     def _is_behind(self, candidate: Candidate, n_errors: float) -> bool:
         """Whether it is worse than the best by so many standard errors of the row-by-row difference."""

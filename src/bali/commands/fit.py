@@ -41,8 +41,8 @@ def fit(
         list[str] | None, typer.Option(help="A column of numbers that are categories; can be repeated.", show_default=False)
     ] = None,
     id_column: Annotated[str | None, typer.Option("--id", help="A column that names the rows.", show_default=False)] = None,
-    members: Annotated[int | None, typer.Option(min=1, help="Posteriors to mix.", show_default="5")] = None,
-    max_iter: Annotated[int | None, typer.Option(min=1, help="Most training steps.", show_default="3000")] = None,
+    members: Annotated[int | None, typer.Option(min=1, help="Posteriors to mix.", show_default="by size")] = None,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="Most training steps.", show_default="by size")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
     holdout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the rows kept aside to score the model.")] = 0.1,
     encoding: Encoding = "utf-8",

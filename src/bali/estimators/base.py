@@ -57,7 +57,7 @@ class BALIEstimator(DistributionalEstimator):
         reparam: Reparam = "weight",
         target_noise: bool = False,
         batch_size: int = 2048,
-        max_iter: int = 1000,
+        max_iter: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -125,7 +125,7 @@ class BALIEstimator(DistributionalEstimator):
             masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_)
             masks = masks if masks.any() else None
         plan = Plan(
-            max_steps=self.max_iter,
+            max_steps=self.max_steps_,
             batch_size=self.batch_size,
             ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
             patience=self.n_iter_no_change,
@@ -154,7 +154,7 @@ class BALIEstimator(DistributionalEstimator):
         self.validation_scores_ = history.validation_scores
         if history.outcome == "max_iter" and masks is not None:
             warnings.warn(
-                f"training stopped at max_iter={self.max_iter} while the validation score was still improving; "
+                f"training stopped after {self.n_iter_:,} steps while the validation score was still improving; "
                 "raise max_iter for a better fit",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -190,7 +190,7 @@ class BALIEstimator(DistributionalEstimator):
         self._learn_input_scales(X, weight)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Rows in float64 cost little while they are few, and make results independent of their order.
-        self.dtype_ = "float64" if X.size <= 2**13 else "float32"
+        self.dtype_ = "float64" if X.size <= 2**10 else "float32"
         self.n_train_ = float(weight.sum())
         hidden = self.hidden_layer_sizes
         if hidden is None:
@@ -203,15 +203,20 @@ class BALIEstimator(DistributionalEstimator):
         return defaults.class_effective_size(n) if self._is_classifier else defaults.effective_size(n)
 
     @property
+    def max_steps_(self) -> int:
+        """Of a fit to this many rows."""
+        return defaults.steps(self.n_train_) if self.max_iter is None else self.max_iter
+
+    @property
     def _stream_rate(self) -> float:
         return defaults.STREAM_RATE if self.ema_rate is None else self.ema_rate
 
     def _prior_variances(self) -> list[float]:
-        """The candidates."""
+        """The candidates, from the strongest prior to the weakest."""
         variance = self.prior_variance
         if variance is None:
             variance = defaults.prior_variances(self.n_features_in_, classes=self._is_classifier)
-        return list(variance) if isinstance(variance, Sequence) else [variance]
+        return sorted(variance) if isinstance(variance, Sequence) else [variance]
 
     def _build(self, prior_variances: list[float]) -> LayerwiseInference:
         """An inference before its first step, with `n_members_` members for each prior variance."""

@@ -70,7 +70,7 @@ def _about(model: BALIEstimator) -> dict[str, Any]:
         "steps": model.n_iter_,
         "kept": model.best_iter_,
         "watched": bool(model.validation_scores_),
-        "at_limit": model.n_iter_ >= model.max_iter,
+        "at_limit": model.n_iter_ >= model.max_steps_,
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
 

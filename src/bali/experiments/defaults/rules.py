@@ -14,7 +14,7 @@ from bali.training import Plan
 
 # Rows and columns on either side of each threshold of `bali.defaults`.
 FEW_COLUMNS, COLUMNS, MANY = 3, 10, defaults.MANY_COLUMNS
-SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, 10_000, 2000, 500
+SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, 10_000, 2000, 1000
 LEAST_CLASS_SIZE = 400
 
 
@@ -73,6 +73,7 @@ def _effective_size() -> tuple[str, str]:
 def _schedule() -> tuple[str, str]:
     model = BALIRegressor()
     whole, batches = (defaults.ema_rate(n, model.batch_size) for n in (model.batch_size, model.batch_size + 1))
+    few, many = defaults.steps(MANY_MEMBERS_TO), defaults.steps(MANY_MEMBERS_TO + 1)
     ends = _listed([100 * share for share in Plan.phase_ends])
     return "Step size α, averaging rate β and their schedule", (
         f"Training has {Plan.n_phases} phases. It starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where "
@@ -80,8 +81,8 @@ def _schedule() -> tuple[str, str]:
         f"From phase to phase α is multiplied by {Plan.step_decay:g} and β by {Plan.rate_decay:g}, and each "
         "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
         f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
-        f"and in any case after {ends} % of the {model.max_iter:,} steps of `max_iter`, so that there is always time for "
-        "small steps. No momentum is used."
+        f"and in any case after {ends} % of the steps ({few:,} up to {MANY_MEMBERS_TO:,} rows, {many:,} for more), "
+        "so that there is always time for small steps. No momentum is used."
     )
 
 
@@ -91,7 +92,7 @@ def _members() -> tuple[str, str]:
     )
     share = BALIRegressor().validation_fraction
     return "Members", (
-        f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO} rows, {large} for more, and "
+        f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO:,} rows, {large} for more, and "
         f"{many} from {MANY} columns on: small tables gain most from a mixture, and it costs them least. They are trained "
         f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
         "between them they see every row."
@@ -113,7 +114,7 @@ def _constants() -> tuple[str, str]:
     model = BALIRegressor()
     return "What is the same for all tables", (
         f"The least variance of the noise, {model.noise_floor:g} for hidden layers and {model.output_noise_floor:g} of the "
-        f"targets' variance for the output; {model.max_iter:,} steps at most; targets without sampling noise."
+        "targets' variance for the output; targets without sampling noise."
     )
 
 
