@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,28 @@ def test_bad_rates_are_refused(rate: float) -> None:
     x, y = data("gaussian", 10, 3, 1)
     with pytest.raises(ValueError, match="ema_rate"):
         inference(mlp((3, 5, 1)), n_data=10).step(x, y, ema_rate=rate)
+
+
+def test_a_step_size_that_falls_is_that_of_each_step() -> None:
+    x, y = data("gaussian", 20, 3, 1)
+    alphas = [0.5, 0.2, 0.7, 0.1]
+    by_function = inference(mlp((3, 5, 1)), n_data=20, step_size=lambda step: alphas[step - 1])
+    by_hand = inference(mlp((3, 5, 1)), n_data=20)
+    for alpha in alphas:
+        by_hand.settings = replace(by_hand.settings, step_size=alpha)
+        assert torch.equal(by_function.step(x, y), by_hand.step(x, y))
+    assert_same_posteriors(by_function, by_hand, rtol=0.0, atol=0.0)
+
+
+def test_a_step_size_that_is_refused_leaves_everything_as_it_was() -> None:
+    x, y = data("gaussian", 20, 3, 1)
+    falling = inference(mlp((3, 5, 1)), n_data=20, step_size=lambda step: 2.0 - step)
+    falling.step(x, y)
+    before = falling.posteriors
+    with pytest.raises(ValueError, match="step_size must be positive"):
+        falling.step(x, y)
+    assert falling.steps == 1
+    assert falling.posteriors["0"] is before["0"]
 
 
 BAD_TARGETS: dict[str, tuple[str, torch.Tensor, type[Exception]]] = {

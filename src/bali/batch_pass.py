@@ -105,7 +105,7 @@ class Accumulated:
 
 def update(inference: LayerwiseInference, accumulated: Accumulated, rate: float) -> dict[str, LayerState]:
     """Lines 2 to 6 of all layers, one after the other, so that rows are freed on the way."""
-    updated, settings = {}, inference.settings
+    updated, settings = {}, inference.settings.at(inference.steps + 1)
     moves_noise = settings.moves_noise_at(inference.steps + 1)
     for name, state in accumulated.states.items():
         true_targets = name == accumulated.output_layer

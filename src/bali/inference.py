@@ -36,7 +36,7 @@ from bali.network import Network
 from bali.other_parameters import MakeOptimizer, OtherParameters
 from bali.prediction import Method, PosteriorSampler
 from bali.predictive import Predictive, concatenate
-from bali.settings import Noise, PriorMean, Reparam, Settings, Sharing, Update
+from bali.settings import Noise, PriorMean, Reparam, Settings, Sharing, StepSize, Update
 
 
 class LayerwiseInference:
@@ -55,7 +55,8 @@ class LayerwiseInference:
         Number of training examples.
     step_size
         α: how far targets move, in units of each output's root-mean-square gradient; a (K,) tensor gives each of K
-        stacked members its own.
+        stacked members its own. Or a function from the step (counted from 1) to it: large steps learn fast, and small ones
+        at the end leave less noise.
     ema_rate
         β: a number, or a function from the step (counted from 1) to one.
     prior_variance
@@ -110,7 +111,7 @@ class LayerwiseInference:
         likelihood: Likelihood,
         n_data: int,
         *,
-        step_size: float | Tensor = 0.5,
+        step_size: StepSize | Callable[[int], StepSize] = 0.5,
         ema_rate: float | Callable[[int], float] = 0.2,
         prior_variance: float | Tensor | Mapping[str, float | Tensor] | None = None,
         prior_mean: PriorMean = "zero",

@@ -130,12 +130,12 @@ def update_together(
     """Lines 2 to 6 of all layers, each computed by its owner."""
     owner = owners(states, group.size)
     own = {name: state for name, state in states.items() if owner[name] == group.rank}
-    updated, error = dict[str, LayerState](), None
+    updated, error, settings = dict[str, LayerState](), None, inference.settings.at(inference.steps + 1)
     for name, state in states.items():
         forget_factors(state, leaves_noise=statistics[name].leaves_noise)
     try:
         for name, state in own.items():
-            updated[name] = condition_layer(state, statistics[name], inference.settings, rate)
+            updated[name] = condition_layer(state, statistics[name], settings, rate)
         for name, state in states.items():
             if name in own:
                 updated[name].weights = draw_weights(inference, updated[name])

@@ -169,6 +169,7 @@ def precision_average(state: LayerState, moments: Moments, rate: float) -> Tenso
 
 
 def _scale(gg: Tensor, settings: Settings, share: float) -> Tensor:
+    assert not callable(settings.step_size)
     alpha = settings.step_size * share
     return gradient_scale(gg, alpha[:, None] if isinstance(alpha, Tensor) else alpha)
 

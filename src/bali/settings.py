@@ -18,6 +18,8 @@ Noise = Literal["mode", "sample"]
 Update = Literal["mean", "natural"]
 Sharing = Literal["expand", "reduce"]
 PriorMean = Literal["zero", "weights"]
+#: Of all, or of each of K stacked members.
+StepSize = float | Tensor
 
 _CHOICES = {
     "reparam": ("weight", "local", "none"),
@@ -33,7 +35,7 @@ class Settings:
     """See `LayerwiseInference` for what each one means."""
 
     n_data: int
-    step_size: float | Tensor
+    step_size: StepSize | Callable[[int], StepSize]
     ema_rate: float | Callable[[int], float]
     prior_variance: float | Tensor | Mapping[str, float | Tensor] | None
     noise_floor: float
@@ -56,7 +58,8 @@ class Settings:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
         for name in ("n_data", "step_size", "noise_floor", "output_noise_floor", "effective_size"):
-            _check_positive(name, getattr(self, name))
+            if not callable(getattr(self, name)):
+                _check_positive(name, getattr(self, name))
         for sharing in self.sharing.values() if isinstance(self.sharing, Mapping) else [self.sharing]:
             if sharing not in _SHARINGS:
                 raise ValueError(
@@ -72,6 +75,10 @@ class Settings:
     def moves_noise_at(self, step: int) -> bool:
         """Whether a step, counted from 1, brings U up to date; the first ones, which change most, all do."""
         return step <= 10 or step % self.noise_every == 0
+
+    def at(self, step: int) -> Settings:
+        """With the α of a step, counted from 1."""
+        return replace(self, step_size=self.step_size(step)) if callable(self.step_size) else self
 
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""

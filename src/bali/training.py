@@ -139,7 +139,9 @@ class Race:
             return True
         self.phase += 1
         self.inference = self.at_best()
-        step_size = self.inference.settings.step_size * self.plan.step_decay ** (self.phase - 1)
+        start = self.inference.settings.step_size
+        assert not callable(start)
+        step_size = start * self.plan.step_decay ** (self.phase - 1)
         self.inference.settings = replace(self.inference.settings, step_size=step_size)
         self.running = list(self.candidates)
         for candidate in self.running:

@@ -33,11 +33,11 @@ def perceptron(sizes: Sequence[int] = SIZES, seed: int = 0, dropout: float = 0.0
 def mnist_inference(module: nn.Module, n_data: int, seed: int = 0, **options: Any) -> bali.LayerwiseInference:
     """BALI with its settings for MNIST; `options` replace or add some."""
     settings: dict[str, Any] = {
-        "step_size": 0.5,
-        "ema_rate": lambda step: 0.3 * min(1.0, 100.0 / step),
+        "step_size": lambda step: 0.5 if step < 240 else 0.25,
+        "ema_rate": lambda step: 0.3 * min(1.0, 150.0 / step),
         "effective_size": n_data / 10,
         "target_noise": False,
-        "noise_floor": 0.01,
+        "noise_floor": 0.001,
         "output_noise_floor": 0.01,
     }
     generator = torch.Generator().manual_seed(seed)
