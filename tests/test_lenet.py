@@ -198,7 +198,7 @@ def test_goals_are_those_of_the_longest_trainings_of_bali() -> None:
     assert found == {
         "MNIST: accuracy": ("0.9920", "≥ 0.9920", "met"),
         "MNIST: ECE": ("0.0045", "≤ 0.0040", "missed"),
-        "MNIST: AUROC": ("0.9950", "≥ 0.9920", "met"),
+        "MNIST: AUROC": ("0.9900", "≥ 0.9920", "missed"),
         "Fashion-MNIST: accuracy": ("0.9090", "≥ 0.9100", "missed"),
         "Fashion-MNIST: ECE": ("0.0100", "≤ 0.0100", "met"),
         "a step at batch 512, of Adam's": ("1.50", "≤ 2.00", "met"),

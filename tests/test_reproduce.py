@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from bali import datasets
 from bali.cli import app
 from bali.experiments.lines import read_lines
-from bali.experiments.published import Published
-from bali.experiments.reproduce import classification, members, regression, run, settings, summary
+from bali.experiments.published import PUBLISHED, Published
+from bali.experiments.reproduce import classification, members, published, regression, run, settings, summary
 from bali.experiments.reproduce.job import Job, Line
 from bali.experiments.reproduce.page import to_markdown
 from bali.experiments.reproduce.summary import Figure
@@ -226,6 +226,19 @@ def test_page_says_what_the_lines_say() -> None:
     assert "| regression | 0.5 |" in page
     assert "A quick run" not in page
     assert "## Regression" not in to_markdown({"regression": []})
+
+
+def test_defaults_are_set_beside_the_best_baseline() -> None:
+    page = to_markdown({"regression": lines_of("energy", "ours", {"rmse": 0.2, "log_likelihood": -1.212}, spread=0.01)})
+    assert "| energy | Noisy K-FAC | 0.485 ± 0.023 | 0.200 ± 0.006 | better by 12.0 |" in page
+    assert "| energy | MC dropout | -1.212 ± 0.005 | -1.212 ± 0.006 | alike |" in page
+
+
+@pytest.mark.parametrize(("metric", "best"), [("rmse", min), ("log_likelihood", max)])
+def test_the_best_baseline_is_the_best_of_those_published(metric: str, best: Any) -> None:
+    for name, by_method in PUBLISHED[metric].items():
+        assert published.BEST_BASELINE[metric][name][1] == best(by_method.values())
+    assert published.BEST_BASELINE[metric].keys() == settings.REGRESSION.keys()
 
 
 def test_command_says_which_experiments_there_are(tmp_path: Path) -> None:

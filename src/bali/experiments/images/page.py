@@ -33,7 +33,7 @@ class Goal:
 
 #: Of each set: the figure, its bound, and whether it should be at least that.
 _GOALS = {
-    "mnist": (("accuracy", "accuracy", 0.992, True), ("ece", "ECE", 0.004, False), ("auroc", "AUROC", 0.992, True)),
+    "mnist": (("accuracy", "accuracy", 0.992, True), ("ece", "ECE", 0.004, False), ("auroc_entropy", "AUROC", 0.992, True)),
     "fashion_mnist": (("accuracy", "accuracy", 0.910, True), ("ece", "ECE", 0.010, False)),
 }
 MOST_STEP_RATIO = 2.0
@@ -41,15 +41,12 @@ _STEP_BATCH = 512
 
 
 def goals(lines: Sequence[Line]) -> list[Goal]:
-    """BALI's, from its longest trainings; means over seeds. The AUROC is that of the better of the two scores."""
+    """BALI's, from its longest trainings; means over seeds. The AUROC is by entropy, as in the paper."""
     found = []
     for name, wanted in _GOALS.items():
         own = _longest([line for line in _trainings(lines, name) if line["method"] == "BALI"])
-        scores = {key: _mean(own, key) for key in ("accuracy", "ece", "auroc_entropy", "auroc_mutual_information")}
-        known = [scores[key] for key in ("auroc_entropy", "auroc_mutual_information")]
-        figures = scores | {"auroc": max((value for value in known if value is not None), default=None)}
         for key, shown, bound, at_least in wanted:
-            found.append(Goal(f"{TITLES[name]}: {shown}", figures[key], bound, at_least))
+            found.append(Goal(f"{TITLES[name]}: {shown}", _mean(own, key), bound, at_least))
     steps = [line for line in lines if line["kind"] == "step" and line["batch"] == _STEP_BATCH]
     ratio = steps[-1]["ratio"] if steps else None
     found.append(Goal(f"a step at batch {_STEP_BATCH}, of Adam's", ratio, MOST_STEP_RATIO, at_least=False))
