@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bali.experiments import rows, tables
 from bali.experiments.lines import append_line, read_lines
+from bali.experiments.made_tables import MADE, N_TEST
 
 
 def test_lines_are_kept_and_stamped(tmp_path: Path) -> None:
@@ -54,6 +56,39 @@ def test_a_fold_is_scored_by_the_method_that_was_fitted() -> None:
     regression = tables.run_task(tables.Task("diabetes", "MLP", 0))
     assert 40 < regression["rmse"] < 80
     assert 0.6 < regression["coverage_90"] < 1
+
+
+def test_made_tables_are_what_they_are_said_to_be() -> None:
+    for name, made in MADE.items():
+        X, y, X_test, y_test = made.draw(0)
+        assert X.shape == (made.n_rows, made.n_columns), name
+        assert X_test.shape == (N_TEST, made.n_columns), name
+        assert np.isfinite(X).all(), name
+        assert np.isfinite(y).all(), name
+        assert made.classification == (y.dtype.kind == "i"), name
+        assert set(np.unique(y_test)) <= set(np.unique(y)) if made.classification else len(np.unique(y)) > 90, name
+        assert not np.array_equal(y, made.draw(1)[1]), name
+        assert all(np.array_equal(a, b) for a, b in zip((X, y, X_test, y_test), made.draw(0), strict=True)), name
+
+
+def test_linear_methods_find_what_is_linear() -> None:
+    regression = tables.run_task(tables.Task("nothing", "linear", 0))
+    spread = MADE["nothing"].draw(0)[3].std()
+    assert regression["rmse"] == pytest.approx(spread, rel=0.05)
+    assert regression["log_likelihood"] == pytest.approx(-0.5 * np.log(2 * np.pi * np.e * spread**2), abs=0.05)
+    assert tables.run_task(tables.Task("separable", "linear", 0))["accuracy"] > 0.9
+
+
+def test_made_tables_are_compared_draw_by_draw() -> None:
+    scores = {"BALI": (1.0, 2.0, 9.0), "linear": (0.5, 0.5), "MLP": (0.0, 1.5)}  # a draw that only BALI has does not count
+    lines = [
+        {"set": "rings", "method": method, "fold": draw, "log_likelihood": score}
+        for method, own in scores.items()
+        for draw, score in enumerate(own)
+    ]
+    page = tables.to_markdown(lines)
+    assert "| 400 | 2 | 2 | 1.500 ± 0.500 | 0.500 ± 0.000 | 0.750 ± 0.750 | 0.750 ± 0.250 |" in page
+    assert "| 100 | 2 | 0 | – | – | – | – |" in page
 
 
 def test_pages_in_the_repository_are_those_of_the_results() -> None:

@@ -20,7 +20,7 @@ def tables(
     ),
     page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/tables.md"),
 ) -> None:
-    """Compare the defaults with a perceptron and MC dropout on scikit-learn's bundled tables."""
+    """Compare the defaults with simpler methods on scikit-learn's bundled tables and on made ones."""
     from bali.experiments import tables as experiment
 
     experiment.run(out, page)
