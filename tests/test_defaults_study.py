@@ -302,6 +302,8 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert len(set(candidates)) == 3
     assert defaults.effective_size(rules.ALL_COUNT_TO) == rules.ALL_COUNT_TO
     assert defaults.effective_size(3e4) == pytest.approx((rules.ALL_COUNT_TO * 3e4) ** 0.5)
+    assert defaults.shares_held_out_rows(rules.SHARED_FROM)
+    assert not defaults.shares_held_out_rows(rules.SHARED_FROM - 1)
     assert defaults.class_effective_size(1000) == rules.LEAST_CLASS_SIZE
     assert defaults.class_effective_size(1e5) == pytest.approx(0.8 * 1e5**0.75)
     text = " ".join(" ".join(rules.rules()).split())

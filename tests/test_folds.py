@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bali.folds import MAX_HELD_OUT, merged_rows, validation_masks
+from bali.folds import MAX_HELD_OUT, MAX_SHARED, merged_rows, validation_masks
 
 
 def rows(n: int, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -76,3 +76,11 @@ def test_merging_adds_weights_and_forgets_the_order() -> None:
         source = np.flatnonzero((row == X).all(1) & (y == target))
         assert len(source) == 1
         assert times[source[0]] == w
+
+
+def test_shared_parts_are_the_same_for_all_members() -> None:
+    X, y = rows(500)
+    masks = validation_masks(X, y, 3, 0.1, seed=0, shared=True)
+    assert masks.sum(1).tolist() == [50, 50, 50]
+    np.testing.assert_array_equal(masks, np.repeat(masks[:1], 3, 0))
+    assert validation_masks(*rows(6 * MAX_SHARED), 2, 0.5, seed=0, shared=True)[0].sum() == MAX_SHARED

@@ -73,6 +73,21 @@ def test_folds_of_different_size_are_not_mixed_up() -> None:
     torch.testing.assert_close(one[1].predictive.log_prob(y[20:25]), alone.log_prob(y[20:25]))
 
 
+def test_rows_that_all_folds_hold_out_are_predicted_by_the_mixture() -> None:
+    x, y, held_out = problem()
+    held_out[1] = held_out[0]
+    inference = stacked([10.0, 1.0])
+    inference.step(x, y)
+    found = predict_held_out(inference, x, y, torch.ones(N_ROWS), held_out, n_samples=3)
+    assert found.n_candidates == 2
+    [part] = found.parts([1])
+    alone = inference.predict(x[:20], 3).components(torch.tensor([2, 3, 6, 7, 10, 11]))  # both folds of candidate 1
+    torch.testing.assert_close(part.predictive.log_prob(y[:20]), alone.log_prob(y[:20]))
+    scores, weight = validation_scores(inference, x, y, torch.ones(N_ROWS), held_out, n_samples=3)
+    assert scores.shape == (2, 20)
+    assert weight.shape == (20,)
+
+
 def test_the_hopeless_candidate_is_dropped_and_the_best_point_kept() -> None:
     inference, history = run([1e-4, 10.0], plan())
     assert history.chosen == [1]

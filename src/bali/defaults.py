@@ -54,6 +54,12 @@ def steps(n_rows: float) -> int:
     return 2500 if n_rows <= 1000 else 1000
 
 
+def shares_held_out_rows(n_rows: float) -> bool:
+    """Whether all members of a classification hold out the same rows: a mixture is less sure than any of its members, so
+    where rows are many, its own temperature is fitted. Few rows are better used by some of the members."""
+    return n_rows >= 10_000
+
+
 #: β of `partial_fit`, whose batches may be small.
 STREAM_RATE = 0.2
 

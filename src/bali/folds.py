@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 # Of each member: more rows tell its score no better, but take longer to predict at every check.
 MAX_HELD_OUT = 2000
+# Of all together, where they share them.
+MAX_SHARED = 5000
 
 
 def merged_rows(
@@ -19,19 +21,20 @@ def merged_rows(
 
 
 def validation_masks(
-    X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int
+    X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int, *, shared: bool = False
 ) -> NDArray[np.bool_]:
     """(n_members, n) masks of validation rows.
 
     A row's place depends on the seed and on what stands in the row, not on where it stands. Repeated rows therefore
     stay together (a copy of a training row validates nothing), and a row given twice is a row with weight two. Several
-    members hold out disjoint parts, so that between them they see every row.
+    members hold out disjoint parts, so that between them they see every row, or all the same one if it is `shared`.
     """
     order = _random_rank(np.column_stack([X, y]), seed)
     n_distinct = int(order.max()) + 1
-    wanted = min(max(round(fraction * n_distinct), 1), MAX_HELD_OUT)
-    held_out = min(wanted, n_distinct // 2, max(n_distinct // n_members, 1))
-    starts = held_out * np.arange(n_members)[:, None]
+    n_parts = 1 if shared else n_members
+    wanted = min(max(round(fraction * n_distinct), 1), MAX_SHARED if shared else MAX_HELD_OUT)
+    held_out = min(wanted, n_distinct // 2, max(n_distinct // n_parts, 1))
+    starts = held_out * (np.arange(n_members) % n_parts)[:, None]
     return (order >= starts) & (order < starts + held_out)
 
 

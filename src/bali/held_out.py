@@ -1,7 +1,7 @@
 """Predictions of rows by the members that did not train on them.
 
 Stacked members are C candidates × F folds (candidates outer). Each fold has its own held-out rows, and only those are
-predicted by its members.
+predicted by its members. Where all folds hold out the same rows, these are predicted by the mixture of all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bali.predictive import Predictive
 
 
 class Part(NamedTuple):
-    """The held-out rows of one fold."""
+    """The held-out rows of one fold, or of all."""
 
     predictive: Predictive
     y: Tensor
@@ -28,20 +28,22 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class HeldOut:
     predictive: Predictive  # components: samples outer, members inner; rows: those of the member's fold, filled up
-    y: list[Tensor]  # of each fold
+    y: list[Tensor]  # of each fold, or once where they share them
     weight: list[Tensor]
     n_members: int
+    n_folds: int
 
     @property
     def n_candidates(self) -> int:
-        return self.n_members // len(self.y)
+        return self.n_members // self.n_folds
 
     def parts(self, candidates: Sequence[int]) -> list[Part]:
-        """Of each fold: its rows, predicted by the mixture of these candidates."""
+        """Of each fold, or of all: its rows, predicted by the mixture of these candidates."""
         samples = torch.arange(0, self.predictive.n_components, self.n_members)[:, None]
+        groups = [[fold] for fold in range(self.n_folds)] if len(self.y) == self.n_folds else [list(range(self.n_folds))]
         found = []
-        for fold, (y, weight) in enumerate(zip(self.y, self.weight, strict=True)):
-            own = samples + torch.tensor([c * len(self.y) + fold for c in candidates])
+        for folds, y, weight in zip(groups, self.y, self.weight, strict=True):
+            own = samples + torch.tensor([c * self.n_folds + fold for c in candidates for fold in folds])
             found.append(Part(self.predictive.components(own.flatten()).rows(slice(len(y))), y, weight))
         return found
 
@@ -56,4 +58,6 @@ def predict_held_out(
     filled = torch.stack([r[torch.arange(longest, device=r.device) % max(len(r), 1)] for r in rows])
     n_members = inference.network.members or 1
     own = x[filled].repeat(n_members // len(rows), 1, 1)
-    return HeldOut(inference.predict(own, n_samples), [y[r] for r in rows], [weight[r] for r in rows], n_members)
+    distinct = rows[:1] if bool((masks == masks[0]).all()) else rows
+    predictive = inference.predict(own, n_samples)
+    return HeldOut(predictive, [y[r] for r in distinct], [weight[r] for r in distinct], n_members, len(rows))

@@ -122,7 +122,8 @@ class BALIEstimator(DistributionalEstimator):
             self._start(rows, values, weight, self._prior_variances())
         masks = None
         if self.early_stopping:
-            masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_)
+            shared = self._is_classifier and defaults.shares_held_out_rows(len(rows))
+            masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_, shared=shared)
             masks = masks if masks.any() else None
         plan = Plan(
             max_steps=self.max_steps_,

@@ -8,14 +8,14 @@ from bali import defaults
 from bali.calibration import LEAST_DOF, MOST_DOF
 from bali.estimators import BALIRegressor
 from bali.experiments.reproduce.markdown import wrapped
-from bali.folds import MAX_HELD_OUT
+from bali.folds import MAX_HELD_OUT, MAX_SHARED
 from bali.input_scaling import HEAVY_TAILS
 from bali.training import Plan
 
 # Rows and columns on either side of each threshold of `bali.defaults`.
 FEW_COLUMNS, COLUMNS, MANY = 3, 10, defaults.MANY_COLUMNS
 SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, 10_000, 2000, 1000
-LEAST_CLASS_SIZE = 400
+LEAST_CLASS_SIZE, SHARED_FROM = 400, 10_000
 
 
 def rules() -> list[str]:
@@ -95,7 +95,9 @@ def _members() -> tuple[str, str]:
         f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO:,} rows, {large} for more, and "
         f"{many} from {MANY} columns on: small tables gain most from a mixture, and it costs them least. They are trained "
         f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
-        "between them they see every row."
+        f"between them they see every row. In a classification of {SHARED_FROM:,} rows or more, all hold out the same, at most "
+        f"{MAX_SHARED:,}: a mixture is less sure than its members, so it is the mixture whose temperature should be fitted, and "
+        "there are rows enough."
     )
 
 
