@@ -95,9 +95,9 @@ def _members() -> tuple[str, str]:
         f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO:,} rows, {large} for more, and "
         f"{many} from {MANY} columns on: small tables gain most from a mixture, and it costs them least. They are trained "
         f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
-        f"between them they see every row. In a classification of {SHARED_FROM:,} rows or more, all hold out the same, at most "
-        f"{MAX_SHARED:,}: a mixture is less sure than its members, so it is the mixture whose temperature should be fitted, and "
-        "there are rows enough."
+        f"between them they see every row. In a classification of {SHARED_FROM:,} rows or more, all hold out the same, at "
+        f"most {MAX_SHARED:,}: a mixture is less sure than its members, so it is the mixture whose temperature should be "
+        "fitted, and there are rows enough."
     )
 
 
