@@ -163,3 +163,13 @@ def test_pixels_are_scaled_and_table_columns_are_not() -> None:
     sizes = [784, 256, 256, 10]
     assert settings.CLASSIFICATION["mnist"].unit_variances(sizes) == {"0": 1 / 785, "2": 1 / 257, "4": 1 / 257}
     assert settings.CLASSIFICATION["spam"].unit_variances([57, 256, 256, 2])["0"] == 1.0
+
+
+def test_defaults_are_judged_beside_the_papers_bali() -> None:
+    scores = {"accuracy": 0.951, "ece": 0.019, "auc": 0.987, "log_likelihood": -0.14}
+    common = {"experiment": "classification", "set": "spam", "method": "ours", "share": 1.0, "seconds": 1.0, "quick": False}
+    rows = [common | {"split": k, "seed": k} | {m: v + (-1) ** k * 1e-4 for m, v in scores.items()} for k in range(4)]
+    page = "\n".join(classification_page.benchmark({"classification": rows}))
+    assert "| 0.951 ± 0.000 | better by 2.4 | – |" in page  # accuracy
+    assert "| 0.019 ± 0.000 | better by 3.3 | – |" in page  # calibration error
+    assert "| -0.140 ± 0.000 | – | – |" in page  # the paper has no log-likelihoods
