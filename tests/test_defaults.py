@@ -21,7 +21,7 @@ def test_classes_count_for_less_and_never_for_more_than_there_are() -> None:
 
 
 def test_small_tables_get_more_members() -> None:
-    assert [defaults.members(n, 8) for n in (20, 500, 501, 1e6)] == [10, 10, 5, 5]
+    assert [defaults.members(n, 8) for n in (20, 1000, 1001, 1e6)] == [10, 10, 5, 5]
     assert defaults.members(60_000, 784) == 3
 
 
