@@ -133,15 +133,15 @@ class TestClassification:
         X, y = load_wine(return_X_y=True)
         p = classifier.predict_proba(X)
         assert p.shape == (178, 3)
-        np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-10)
+        np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-6)  # a table of this size is trained in float32
         assert list(classifier.classes_) == ["red", "rosé", "white"]
         assert classifier.score(X, np.array(["red", "rosé", "white"])[y]) > 0.95
-        np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), p, rtol=1e-10)
+        np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), p, rtol=1e-6)
 
     def test_uncertainty_splits_into_two_parts(self, classifier: BALIClassifier) -> None:
         X, _ = load_wine(return_X_y=True)
         predictive = classifier.pred_dist(X)
-        np.testing.assert_allclose(predictive.entropy, predictive.aleatoric + predictive.mutual_information, atol=1e-9)
+        np.testing.assert_allclose(predictive.entropy, predictive.aleatoric + predictive.mutual_information, atol=1e-6)
         far = classifier.pred_dist(X * 5)
         assert far.mutual_information.mean() > predictive.mutual_information.mean()
 
@@ -225,7 +225,7 @@ class TestTraining:
         assert len(model.validation_scores_) == len(model.validation_steps_)
 
     def test_a_short_run_says_so(self, curve: tuple[Array, Array]) -> None:
-        with pytest.warns(ConvergenceWarning, match="max_iter=60"):
+        with pytest.warns(ConvergenceWarning, match="after 60 steps"):
             BALIRegressor(**QUICK).fit(*curve)
 
     def test_the_prior_that_validates_best_is_chosen(self) -> None:
