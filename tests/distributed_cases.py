@@ -121,6 +121,7 @@ def moments() -> Tensor:
 SAME: dict[str, Callable[[Place], Results]] = {
     "regression": lambda at: train(at, mlp((4, 8, 6, 2))),
     "classification": lambda at: train(at, mlp((4, 8, 6, 3)), "categorical", outputs=3),
+    "steps that fall": lambda at: train(at, mlp((4, 8, 6, 2)), step_size=lambda step: 0.5 / step),
     "yes or no": lambda at: train(at, mlp((4, 8, 1)), "bernoulli", outputs=1),
     "weights of rows": lambda at: train(at, mlp((4, 8, 6, 2)), weighted=True),
     "weights of rows, classification": lambda at: train(at, mlp((4, 8, 3)), "categorical", outputs=3, weighted=True),

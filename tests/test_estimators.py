@@ -262,6 +262,7 @@ class TestBadInput:
             ({"n_members": 0}, "n_members must be at least 1"),
             ({"validation_fraction": 1.5}, "validation_fraction must lie"),
             ({"step_size": -1.0}, "step_size must be positive"),
+            ({"step_size": lambda step: 0.5}, "step_size must be a number"),
             ({"prior_variance": 0.0}, "prior_variance"),
             ({"reparam": "global"}, "reparam must be one of"),
         ],

@@ -3,9 +3,10 @@
 Stacked members are C candidate settings × F folds (candidates outer). Each fold of a candidate holds out its own rows, so
 that a candidate's score is over all held-out rows and candidates are compared on the same ones.
 
-The first phase runs all candidates side by side until each has stopped improving, taking those that have out of the
-stack. Candidates that are clearly worse than the best are then out; the others go on from their best points, with smaller
-steps and slower moving averages, and are mixed in the end: which of them is better cannot be told from the data.
+Candidates run side by side, from the strongest prior to the weakest. Those that stopped improving leave the stack for the
+rest of a phase, and so do those that are far behind, but for weaker priors in the first phase, which learn more slowly. At
+the end of a phase candidates that are clearly worse than the best are out; the others go on from their best points, with
+smaller steps and slower moving averages, and are mixed in the end: which of them is better cannot be told from the data.
 """
 
 from __future__ import annotations

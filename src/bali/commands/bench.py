@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from bali.commands.performance import add_performance
-from bali.commands.talk import INTERRUPTED, Talk, failing_cleanly
+from bali.commands.talk import Talk, failing_cleanly
+
+Sets = Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")]
+Methods = Annotated[list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")]
 
 bench = typer.Typer(no_args_is_help=True, help="Measurements that the documents are written from.")
 
@@ -23,8 +26,9 @@ def tables(
     """Compare the defaults with simpler methods on scikit-learn's bundled tables and on made ones."""
     from bali.experiments import tables as experiment
 
-    experiment.run(out, page)
-    typer.echo(page.read_text())
+    with failing_cleanly(out):
+        experiment.run(out, page)
+        typer.echo(page.read_text())
 
 
 @bench.command()
@@ -37,16 +41,15 @@ def rows(
     """Time a fit with the defaults, from a thousand rows to a million."""
     from bali.experiments import rows as experiment
 
-    experiment.run(out, page)
-    typer.echo(page.read_text())
+    with failing_cleanly(out):
+        experiment.run(out, page)
+        typer.echo(page.read_text())
 
 
 @bench.command()
 def methods(
-    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
-    names: Annotated[
-        list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")
-    ] = None,
+    sets: Sets = None,
+    names: Methods = None,
     out: Annotated[
         Path, typer.Option(help="JSON lines, one for each split; what is there already is not run again.")
     ] = Path("results/methods.jsonl"),
@@ -61,17 +64,15 @@ def methods(
         experiment.jobs(sets, names)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs)
-    typer.echo(page.read_text())
+    with failing_cleanly(out):
+        experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs)
+        typer.echo(page.read_text())
 
 
 @bench.command()
 def defaults(
-    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--methods", help="Only this one: bali, before, noisy_kfac or map; may be given more than once."),
-    ] = None,
+    sets: Sets = None,
+    names: Methods = None,
     splits: Annotated[int, typer.Option(min=1, help="Published splits of each set.")] = 2,
     out: Annotated[
         Path | None,
@@ -102,24 +103,18 @@ def defaults(
         cases(sets, names)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    with failing_cleanly():
-        try:
-            if only_page:
-                experiment.write_page(read_lines(out), page)
-            else:
-                experiment.run(out, page, sets=sets, methods=names, n_splits=splits, quick=quick, n_jobs=jobs)
-        except KeyboardInterrupt as error:
-            Talk().stderr.print(f"interrupted; what is finished is in {out}, and the same command goes on", markup=False)
-            raise typer.Exit(INTERRUPTED) from error
+    with failing_cleanly(out):
+        if only_page:
+            experiment.write_page(read_lines(out), page)
+        else:
+            experiment.run(out, page, sets=sets, methods=names, n_splits=splits, quick=quick, n_jobs=jobs)
         typer.echo(page.read_text(encoding="utf-8"))
 
 
 @bench.command()
 def lenet(
-    sets: Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")] = None,
-    names: Annotated[
-        list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")
-    ] = None,
+    sets: Sets = None,
+    names: Methods = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Of each training.", show_default="2340")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method, from seed 0 on.")] = 1,
     quick: Annotated[
@@ -138,7 +133,6 @@ def lenet(
     """LeNet-5 on MNIST and Fashion-MNIST by BALI, Adam, MC dropout, Laplace and an ensemble (an hour)."""
     from dataclasses import replace
 
-    from bali.datasets import DataError
     from bali.experiments.images import run as experiment
 
     plan = experiment.QUICK if quick else experiment.Plan()
@@ -150,15 +144,9 @@ def lenet(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
-    def note(line: str) -> None:
-        typer.echo(f"note: {line}", err=True)
-
-    try:
-        experiment.run(out, page, sets=sets, methods=names, seeds=seeds, plan=plan, threads=threads, note=note)
-    except (DataError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
-    typer.echo(page.read_text())
+    with failing_cleanly(out):
+        experiment.run(out, page, sets=sets, methods=names, seeds=seeds, plan=plan, threads=threads, note=Talk().note)
+        typer.echo(page.read_text())
 
 
 add_performance(bench)

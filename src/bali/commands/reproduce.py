@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bali.commands.talk import INTERRUPTED, Talk, failing_cleanly
+from bali.commands.talk import failing_cleanly
 
 #: What there is to ask for; "all" is everything.
 ALL = "all"
@@ -50,10 +50,6 @@ def reproduce(
     names = list(run.EXPERIMENTS) if ALL in experiments else list(dict.fromkeys(experiments))
     out = out or (Path("results/quick") if quick else Path("results"))
     page = page or (out / "results.md" if quick else Path("docs/results.md"))
-    with failing_cleanly():
-        try:
-            run.run(names, out, page, quick=quick, methods=method or (), share=share, n_jobs=jobs)
-        except KeyboardInterrupt as error:
-            Talk().stderr.print(f"interrupted; what is finished is in {out}, and the same command goes on", markup=False)
-            raise typer.Exit(INTERRUPTED) from error
+    with failing_cleanly(out):
+        run.run(names, out, page, quick=quick, methods=method or (), share=share, n_jobs=jobs)
         typer.echo(page.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -53,8 +54,11 @@ class Talk:
 
 
 @contextmanager
-def failing_cleanly() -> Iterator[None]:
-    """One line and an exit code instead of a traceback, for what a user can do something about."""
+def failing_cleanly(finished_in: Path | None = None) -> Iterator[None]:
+    """One line and an exit code instead of a traceback, for what a user can do something about.
+
+    `finished_in` has what a long run finished before it was interrupted.
+    """
     try:
         yield
     except (TableError, ModelFileError, NumericalError) as error:
@@ -66,7 +70,10 @@ def failing_cleanly() -> Iterator[None]:
         where = f"{str(error.filename)!r}: " if error.filename else ""
         raise _failed(f"{where}{error.strerror or error}") from error
     except KeyboardInterrupt as error:
-        Talk().stderr.print("interrupted; no file was written", markup=False)
+        left = "no file was written"
+        if finished_in is not None:
+            left = f"what is finished is in {finished_in}, and the same command goes on"
+        Talk().stderr.print(f"interrupted; {left}", markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from error
 
 

@@ -172,6 +172,8 @@ class BALIEstimator(DistributionalEstimator):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if callable(self.step_size):
+            raise ValueError("step_size must be a number: the estimator lowers it from phase to phase itself")
         if not 0.0 < self.validation_fraction < 1.0:
             raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
 

@@ -6,30 +6,17 @@ Methods that search are run as they are before anything of theirs is scaled, sin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import joblib
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bali.experiments.defaults.cases import SETS, Case, Key, Line, cases, key_of, run_case
 from bali.experiments.defaults.figure import draw
 from bali.experiments.defaults.methods import METHODS
 from bali.experiments.defaults.page import IMAGE, to_markdown
 from bali.experiments.lines import append_line, read_lines
-
-#: How the bar shows how far the study is and how long it will take.
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    TextColumn("{task.percentage:.0f} %"),
-    TextColumn("{task.fields[finished]} of {task.fields[runs]} runs,"),
-    TimeElapsedColumn(),
-    TextColumn("gone,"),
-    TimeRemainingColumn(elapsed_when_finished=False),
-    TextColumn("left"),
-)
+from bali.experiments.work_bar import work_bar
 
 
 def run(
@@ -61,20 +48,15 @@ def write_page(lines: Sequence[Line], page: Path) -> None:
 
 
 def _with_progress(left: Sequence[Case], lines: list[Line], n_jobs: int, console: Console) -> Iterator[Line]:
-    """Lines as runs finish. The bar advances by expected work, so that the time left means something."""
-    with ExitStack() as stack:
-        bar = stack.enter_context(Progress(*COLUMNS, console=console))
-        stack.enter_context(joblib.parallel_config(backend="loky", inner_max_num_threads=1))
-        bar_task = bar.add_task("defaults", total=sum(case.cost for case in left), finished=0, runs=len(left))
-        finished = 0
+    """Lines as runs finish."""
+    with work_bar("defaults", [case.cost for case in left], console) as advance:
         for part in (_unscaled, _scaled):
             ready = sorted(part(left, lines), key=lambda entry: -entry[0].cost)  # the longest first
             costs = {case.key: case.cost for case, _ in ready}
             parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
             for line in parallel(joblib.delayed(run_case)(case, chosen) for case, chosen in ready):
                 yield line
-                finished += 1
-                bar.update(bar_task, advance=costs[key_of(line)], finished=finished)
+                advance(costs[key_of(line)])
 
 
 Ready = tuple[Case, dict[str, float] | None]

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import joblib
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bali.experiments.lines import append_line, read_lines, write_lines
 from bali.experiments.reproduce import classification, figures, regression, synthetic
 from bali.experiments.reproduce.job import Job, Line, key_of, stamped
 from bali.experiments.reproduce.page import to_markdown
+from bali.experiments.work_bar import work_bar
 from bali.threads import threads_for
 
 #: By experiment, its jobs, given whether only a look is wanted. Some experiments look at the same runs as others.
@@ -103,24 +102,10 @@ def run_job(job: Job) -> tuple[Job, list[Line]]:
 
 
 def _with_progress(left: Sequence[Job], n_jobs: int, console: Console) -> Iterator[tuple[Job, list[Line]]]:
-    """Jobs as they finish, whichever is first. The bar advances by their expected work, so the time left means something."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TextColumn("{task.fields[finished]} of {task.fields[jobs]} jobs,"),
-        TimeElapsedColumn(),
-        TextColumn("gone,"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-        TextColumn("left"),
-    )
-    with ExitStack() as stack:
-        bar = stack.enter_context(Progress(*columns, console=console))
-        stack.enter_context(joblib.parallel_config(backend="loky", inner_max_num_threads=1))
-        task = bar.add_task("reproduce", total=sum(job.cost for job in left), finished=0, jobs=len(left))
+    """Jobs as they finish, whichever is first."""
+    with work_bar("reproduce", [job.cost for job in left], console) as advance:
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
         longest_first = sorted(left, key=lambda job: -job.cost)
-        finished = parallel(joblib.delayed(run_job)(job) for job in longest_first)
-        for number, (job, lines) in enumerate(finished, start=1):
+        for job, lines in parallel(joblib.delayed(run_job)(job) for job in longest_first):
             yield job, lines
-            bar.update(task, advance=job.cost, finished=number)
+            advance(job.cost)
