@@ -265,7 +265,7 @@ def test_page_in_the_repository_is_that_of_the_results() -> None:
     assert (page.read_text() if page.exists() else None) == (to_markdown(full) if any(full.values()) else None)
 
 
-@pytest.mark.slow
+@pytest.mark.data
 def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
