@@ -242,6 +242,9 @@ def test_the_best_baseline_is_the_best_of_those_published(metric: str, best: Any
 
 
 def test_command_says_which_experiments_there_are(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["reproduce", "regression", "--set", "cifar", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no set 'cifar'" in result.output
     result = CliRunner().invoke(app, ["reproduce", "cifar", "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "cifar" in result.output
@@ -284,7 +287,7 @@ def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     assert sum(len(rows) for rows in found.values()) == 3 + 9 + 6 + 7 * 6 + (4 * 5 + 4) * 2
 
 
-def test_one_method_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_method_one_set_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
     def fake(job: Job) -> list[Line]:
@@ -292,16 +295,16 @@ def test_one_method_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest
         return [{"rmse": job.share, "seconds": 1.0}]
 
     jobs = [Job("regression", "yacht", method, None, cost=100) for method in ("paper", "paper-random")]
-    jobs.append(Job("regression", "yacht", "ours", 0))
+    jobs += [Job("regression", "yacht", "ours", 0), Job("regression", "energy", "ours", 0)]
     monkeypatch.setitem(run.EXPERIMENTS, "regression", lambda quick: jobs)
     monkeypatch.setitem(run.RUNNERS, "regression", fake)
     monkeypatch.setattr(run, "to_markdown", lambda rows, quick: "")
     monkeypatch.setattr("bali.experiments.reproduce.figures.draw", lambda rows, images: None)
 
-    def lines(share: float, methods: tuple[str, ...] = ()) -> list[tuple[str, float]]:
+    def lines(share: float, methods: tuple[str, ...] = (), sets: tuple[str, ...] = ("yacht",)) -> list[tuple[str, float]]:
         asked.clear()
         quiet = Console(file=io.StringIO())
-        run.run(["regression"], tmp_path, tmp_path / "page.md", methods=methods, share=share, console=quiet)
+        run.run(["regression"], tmp_path, tmp_path / "page.md", methods=methods, sets=sets, share=share, console=quiet)
         rows = read_lines(tmp_path / "reproduce-regression.jsonl")
         return sorted((row["method"], row["share"]) for row in rows)
 
@@ -311,7 +314,12 @@ def test_one_method_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest
     assert {job.method for job in asked} == {"ours", "paper-random"}
     assert lines(0.5, ("paper",)) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.1)]  # the longer run replaces it
     assert lines(0.2) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.2)]
+    assert lines(0.2, sets=())[:2] == [("ours", 1.0), ("ours", 1.0)]  # energy was not asked for before
     assert settings.REGRESSION["yacht"].shortened(0.1).n_steps == 2000
+    with pytest.raises(ValueError, match=r"no method 'laplace' in these experiments; there are ours, paper, paper-random"):
+        lines(1.0, ("laplace",))
+    with pytest.raises(ValueError, match=r"no set 'mnist' in these experiments; there are energy, yacht"):
+        lines(1.0, sets=("mnist",))
 
 
 def test_every_job_knows_its_work_and_takes_all_steps() -> None:

@@ -33,6 +33,9 @@ def reproduce(
         list[str] | None,
         typer.Option(help="Only this one: paper, paper-random, ours, map, mc_dropout or local. Repeat for several."),
     ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Only this data set, such as yacht. Repeat for several.")
+    ] = None,
     share: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Of the paper's steps in regression and classification.")
     ] = 1.0,
@@ -50,6 +53,11 @@ def reproduce(
     names = list(run.EXPERIMENTS) if ALL in experiments else list(dict.fromkeys(experiments))
     out = out or (Path("results/quick") if quick else Path("results"))
     page = page or (out / "results.md" if quick else Path("docs/results.md"))
+    methods, sets = method or (), set_ or ()
+    try:
+        run.jobs(names, methods, sets, quick=quick)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out):
-        run.run(names, out, page, quick=quick, methods=method or (), share=share, n_jobs=jobs)
+        run.run(names, out, page, quick=quick, methods=methods, sets=sets, share=share, n_jobs=jobs)
         typer.echo(page.read_text(encoding="utf-8"))

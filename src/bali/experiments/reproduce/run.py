@@ -40,6 +40,21 @@ RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
 }
 
 
+def jobs(
+    names: Sequence[str], methods: Collection[str] = (), sets: Collection[str] = (), *, quick: bool = False
+) -> list[Job]:
+    """The jobs of some experiments, or of some methods and data sets in them; each once, though several may look at it."""
+    every = {job.key: job for name in names for job in EXPERIMENTS[name](quick)}.values()
+    for what, given, known in (
+        ("method", methods, {job.method for job in every}),
+        ("set", sets, {job.name for job in every}),
+    ):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(f"there is no {what} {unknown[0]!r} in these experiments; there are {', '.join(sorted(known))}")
+    return [job for job in every if job.method in (methods or [job.method]) and job.name in (sets or [job.name])]
+
+
 def run(
     names: Sequence[str],
     out: Path,
@@ -47,20 +62,20 @@ def run(
     *,
     quick: bool = False,
     methods: Collection[str] = (),
+    sets: Collection[str] = (),
     share: float = 1.0,
     n_jobs: int = 1,
     console: Console | None = None,
 ) -> dict[str, list[Line]]:
     """Run what is missing of these experiments in `n_jobs` processes; then write the page of all that there is.
 
-    `methods` are those wanted, none for all. With a `share` of the paper's steps, runs with as many or more of them are
-    not missing, and shorter ones are replaced.
+    `methods` and `sets` are those wanted, none for all. With a `share` of the paper's steps, runs with as many or more of
+    them are not missing, and shorter ones are replaced.
     """
     images = page.parent / "images"
     done = {key_of(line): line["share"] for kind in RUNNERS for line in _complete(_file(out, kind))}
-    jobs = [_ready(job, share, images) for name in names for job in EXPERIMENTS[name](quick)]
-    wanted = {job.key: job for job in jobs if not methods or job.method in methods}
-    left = [job for key, job in wanted.items() if done.get(key, 0.0) < job.share]
+    ready = [_ready(job, share, images) for job in jobs(names, methods, sets, quick=quick)]
+    left = [job for job in ready if done.get(job.key, 0.0) < job.share]
     for job, lines in _with_progress(left, n_jobs, console or Console(stderr=True)):
         path = _file(out, job.experiment)
         if job.key in done:
