@@ -274,7 +274,7 @@ def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     page = (tmp_path / "results.md").read_text()
     pictures = re.findall(r"\]\((images/[^)]+)\)", page)
-    assert len(pictures) == 3 * 3 + 2 * len(classification.CURVES) + len(classification.OTHER)
+    assert len(pictures) == 4 * 3 + 2 * len(classification.CURVES) + len(classification.OTHER)
     assert all((tmp_path / picture).exists() for picture in pictures)
     found = {kind: read_lines(tmp_path / f"reproduce-{kind}.jsonl") for kind in run.RUNNERS}
     # Better than guessing everywhere, after a few steps on a few rows.
@@ -284,7 +284,7 @@ def test_a_quick_look_at_everything(tmp_path: Path) -> None:
     chances = {"mnist": 0.1, "fashion_mnist": 0.1, "spam": 0.61, "telescope": 0.65, "diabetes": 0.7}
     for row in found["classification"]:
         assert row["accuracy"] > chances[row["set"]] + 0.05
-    assert sum(len(rows) for rows in found.values()) == 3 + 9 + 6 + 7 * 6 + (4 * 5 + 4) * 2
+    assert sum(len(rows) for rows in found.values()) == 6 + 9 + 6 + 7 * 6 + (4 * 5 + 4) * 2
 
 
 def test_one_method_one_set_and_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

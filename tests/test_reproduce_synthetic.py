@@ -39,17 +39,19 @@ def lines(folder: Path, name: str) -> list[Line]:
 
 
 def test_bali_fits_and_knows_less_away_from_the_data(quick: Path) -> None:
-    rows = {row["set"]: row for row in lines(quick, "synthetic")}
-    assert sorted(rows) == sorted(SETS)
-    assert rows["sines-trend"]["fit_train"] < 0.06
-    assert rows["two-moons"]["fit_train"] > 0.95
+    rows = {(row["set"], row["method"]): row for row in lines(quick, "synthetic")}
+    assert sorted(rows) == sorted((name, method) for name in SETS for method in ("paper", "ours"))
+    assert rows["sines-trend", "paper"]["fit_train"] < 0.06
+    assert rows["two-moons", "paper"]["fit_train"] > 0.95
+    assert rows["sines-trend", "ours"]["fit_train"] < 0.25  # in 60 steps
+    assert rows["two-moons", "ours"]["fit_train"] > 0.9
     assert all(row["std_outside"] > 1.2 * row["std_inside"] for row in rows.values())
 
 
 def test_bayes_by_backprop_underfits_with_the_whole_divergence(quick: Path) -> None:
     rows = {(row["set"], row["kl_weight"]): row for row in lines(quick, "bbb-synthetic")}
     assert sorted(rows) == sorted((name, weight) for name in SETS for weight in (1.0, 0.1, 0.01))
-    bali = {row["set"]: row for row in lines(quick, "synthetic")}
+    bali = {row["set"]: row for row in lines(quick, "synthetic") if row["method"] == "paper"}
     assert rows["sines-trend", 1.0]["fit_train"] > 2 * bali["sines-trend"]["fit_train"]
     assert rows["sines-trend", 1.0]["fit_train"] > rows["sines-trend", 0.01]["fit_train"]
     assert rows["two-moons", 1.0]["fit_train"] < rows["two-moons", 0.01]["fit_train"]
@@ -69,7 +71,7 @@ def test_local_reparametrisation_learns_too(quick: Path) -> None:
 
 def test_pictures_and_page_are_made(quick: Path) -> None:
     page = (quick / "results.md").read_text()
-    for kind in ("synthetic", "bbb", "local"):
+    for kind in ("synthetic", "defaults", "bbb", "local"):
         for name in SETS:
             picture = f"images/{synthetic.image_name(kind, name)}"
             assert f"]({picture})" in page
@@ -101,7 +103,7 @@ def test_verdicts_compare_with_bali() -> None:
     def line(experiment: str, fit: float, outside: float, kl_weight: float = 1.0) -> Line:
         scores = {"fit_train": fit, "fit_test": fit, "log_likelihood_test": 0.0, "calibration_test": 0.9}
         spread = {"std_inside": 0.1, "std_outside": outside, "task": "regression", "settings": {"width": 4}, "n_steps": 1}
-        return {"set": "sinc", "kl_weight": kl_weight, "experiment": experiment} | scores | spread
+        return {"set": "sinc", "kl_weight": kl_weight, "experiment": experiment, "method": "paper"} | scores | spread
 
     rows = {
         "synthetic": [line("synthetic", 0.1, 1.0)],
@@ -112,7 +114,7 @@ def test_verdicts_compare_with_bali() -> None:
     assert any(text.startswith("| sinc | 0.01 |") and text.endswith("| no | yes |") for text in said)
     alone = synthetic_page.bayes_by_backprop({"bbb-synthetic": rows["bbb-synthetic"]})
     assert any(text.endswith("| – | – |") for text in alone)
-    assert any(text.endswith("| yes |") for text in synthetic_page.synthetic(rows))
+    assert any(text.endswith("| 10.0 |") for text in synthetic_page.synthetic(rows))
 
 
 def test_half_way_is_the_first_step_above_the_middle() -> None:

@@ -2,8 +2,8 @@
 
 Networks have three hidden layers of tanh units. Scales are the paper's: σ_init = 3 and σ_r = 80 for regression, 1 and 20 for
 classification, as variances on the layers' own weights (σ²/(D + 1), and σ² for the first layer, which sees raw inputs).
-Step size and rate, which the paper does not give for these sets, are those of its regression benchmark; the noise floor
-of an observation is smaller than the paper's (see `OUTPUT_NOISE_FLOOR`). Every step takes in all the data.
+Step size and rate, which the paper does not give for these sets, are those of its regression benchmark. Every step takes in
+all the data.
 """
 
 from __future__ import annotations
