@@ -11,8 +11,10 @@ def standard_normal(shape: Sequence[int], like: Tensor, generator: torch.Generat
 
 
 def chi_square(dof: Tensor, generator: torch.Generator | None) -> Tensor:
-    """torch's gamma sampler takes no generator, so it runs on a forked global state that is seeded from ours."""
+    """Rejection takes a number of draws that depends on `dof`; from a generator of their own, so that ours moves by one.
+
+    What `torch.distributions.Chi2` calls, which hands no generator on.
+    """
     seed = int(torch.randint(2**62, (), generator=generator, device=dof.device))
-    with torch.random.fork_rng(devices=[] if dof.device.type == "cpu" else [dof.device]):
-        torch.manual_seed(seed)
-        return torch.distributions.Chi2(dof).sample()
+    own = torch.Generator(device=dof.device).manual_seed(seed)
+    return 2.0 * torch._standard_gamma(0.5 * dof, own)
