@@ -91,7 +91,9 @@ def test_curves_end_with_the_training_and_rise(quick: Path) -> None:
         curve = row["curve"]
         assert curve["steps"][0] == 10
         assert curve["steps"][-1] == row["settings"]["n_steps"]
-        assert len(curve["train"]) == len(curve["test"]) == len(curve["steps"])
+        assert len(curve["train"]) == len(curve["test"]) == len(curve["steps"]) == len(curve["seconds"])
+        assert np.all(np.diff(curve["seconds"]) > 0)
+        assert curve["seconds"][-1] < row["seconds"]
         assert max(curve["test"]) > (-0.62 if row["set"] == "spam" else -0.7)
 
 
@@ -142,10 +144,11 @@ def test_members_are_trained_on_their_own_split(method: str) -> None:
 
 def test_arrival_is_where_a_curve_is_as_good_as_the_worst_ever_gets() -> None:
     curves: dict[str, dict[str, list[float]]] = {
-        "paper": {"steps": [1, 2, 3], "test": [-1.0, -0.2, -0.3]},
-        "map": {"steps": [1, 2, 3], "test": [-2.0, -1.0, -0.4]},
+        "paper": {"steps": [1, 2, 3], "seconds": [3.0, 6.0, 9.0], "test": [-1.0, -0.2, -0.3]},
+        "map": {"steps": [1, 2, 3], "seconds": [1.0, 2.0, 3.0], "test": [-2.0, -1.0, -0.4]},
     }
     assert classification_page.arrival(curves) == {"paper": 2, "map": 3}
+    assert classification_page.arrival(curves, "seconds") == {"paper": 6.0, "map": 3.0}
 
 
 def test_jobs_are_those_of_the_paper() -> None:

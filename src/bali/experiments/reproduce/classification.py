@@ -78,7 +78,8 @@ def run(job: Job) -> list[Line]:
     if job.split is not None:
         lines = [default_scores(data, setting, job.split, others, quick=job.quick)]
     else:
-        lines = paper_scores(data, setting, job.method, others, QUICK_CHECKS if job.quick else N_CHECKS)
+        n_checks = QUICK_CHECKS if job.quick else N_CHECKS
+        lines = paper_scores(data, setting, job.method, others, n_checks if job.name in CURVES else 0)
     seconds = round(time.perf_counter() - start, 1)
     return [line | {"seconds": seconds} for line in lines]
 
@@ -96,10 +97,14 @@ def paper_scores(
     """Test scores and learning curves of every member."""
     pool = pool_of(data, setting)
     curves = [Curve(pool, k) for k in range(pool.members)]
+    trained, since = 0.0, time.perf_counter()  # seconds, without those of the checks
 
     def on_check(step: int, predict: Predict) -> None:
+        nonlocal trained, since
+        trained += time.perf_counter() - since
         for curve in curves:
-            curve.add(step, predict)
+            curve.add(step, trained, predict)
+        since = time.perf_counter()
 
     adam = ADAM[data.name]
     checks = check_steps(setting.n_steps, n_checks)
@@ -108,7 +113,9 @@ def paper_scores(
     lines = []
     for k, (x, y) in enumerate(zip(pool.x_test, pool.y_test, strict=True)):
         inside = predict(k, x, setting.n_samples)
-        line = scores(inside, y) | {"curve": curves[k].points, "settings": settings, "seed": seed}
+        line = scores(inside, y) | {"settings": settings, "seed": seed}
+        if checks:
+            line["curve"] = curves[k].points
         if others is not None:
             line["ood"] = detection(inside, predict(k, others, setting.n_samples))
         lines.append(line)
@@ -140,10 +147,11 @@ class Curve:
             "train": (pool.x[rows], pool.y[rows]),
             "test": (pool.x_test[k][:CHECK_ROWS], pool.y_test[k][:CHECK_ROWS]),
         }
-        self.points: dict[str, list[float]] = {"steps": [], "train": [], "test": []}
+        self.points: dict[str, list[float]] = {"steps": [], "seconds": [], "train": [], "test": []}
 
-    def add(self, step: int, predict: Predict) -> None:
+    def add(self, step: int, seconds: float, predict: Predict) -> None:
         self.points["steps"].append(step)
+        self.points["seconds"].append(round(seconds, 2))
         for part, (x, y) in self.parts.items():
             value = metrics.log_likelihood(predict(self.k, x, CHECK_SAMPLES), y)
             self.points[part].append(round(value, 5))

@@ -66,22 +66,21 @@ def _judged(ours: Figure | None, theirs: Published | None, metric: str) -> list[
 
 
 def mean_curve(rows: Sequence[Line], name: str, method: str) -> dict[str, list[float]] | None:
-    """Means over members of the log-likelihoods, by step."""
+    """Means over members of the log-likelihoods, by step; members are trained together, in as many seconds."""
     own = [row["curve"] for row in rows if row["set"] == name and row["method"] == method and "curve" in row]
     if not own:
         return None
     means = {part: np.mean([curve[part] for curve in own], axis=0).tolist() for part in ("train", "test")}
-    return {"steps": own[0]["steps"]} | means
+    return {"steps": own[0]["steps"], "seconds": own[0]["seconds"]} | means
 
 
-def arrival(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, int]:
-    """The step at which each curve of new rows first is as good as the worst curve ever gets, but for a margin."""
+def arrival(curves: Mapping[str, Mapping[str, Sequence[float]]], unit: str = "steps") -> dict[str, float]:
+    """The step, or second, at which each curve of new rows first is as good as the worst ever gets, but for a margin."""
     lowest = {method: -max(curve["test"]) for method, curve in curves.items()}
     level = ARRIVED * max(lowest.values())
     found = {}
     for method, curve in curves.items():
-        steps = zip(curve["steps"], curve["test"], strict=True)
-        found[method] = next(int(step) for step, value in steps if -value <= level)
+        found[method] = next(at for at, value in zip(curve[unit], curve["test"], strict=True) if -value <= level)
     return found
 
 
@@ -95,18 +94,19 @@ def convergence(every: Rows) -> list[str]:
     methods = ("paper", "map", "mc_dropout")
     text = (
         "Negative log-likelihood in the runs of the classification benchmark (solid: new rows, dashed: training rows), by "
-        f"{CHECK_SAMPLES} draws, at most {CHECK_ROWS:,} rows each. The paper says that BALI needs significantly fewer "
-        f"steps. Shown is the first step at which a method is within {100 * (ARRIVED - 1):.0f} % of what all of them reach."
+        f"{CHECK_SAMPLES} draws, at most {CHECK_ROWS:,} rows each, against steps and against seconds on one thread, in "
+        "which all seeds are trained together. The paper says that BALI needs significantly fewer steps. Shown is the first "
+        f"step at which a method is within {100 * (ARRIVED - 1):.0f} % of what all of them reach, and its second."
     )
     body = []
     found = {name: curves_of(rows, name, methods) for name in CURVES}
     names = [name for name, curves in found.items() if len(curves) > 1]
     for name in names:
         curves = found[name]
-        steps = arrival(curves)
+        steps, seconds = arrival(curves), arrival(curves, "seconds")
         others = [steps[m] for m in methods[1:] if m in steps]
         fewer = EMPTY if "paper" not in steps or not others else yes_or_no(steps["paper"] < min(others))
-        body.append([name, *[f"{steps[m]:,}" if m in steps else EMPTY for m in methods], fewer])
+        body.append([name, *[f"{steps[m]:,} ({seconds[m]:.0f} s)" if m in steps else EMPTY for m in methods], fewer])
     header = ["set", *[TITLES[m] for m in methods], "BALI needs fewer"]
     images = [line for name in names for line in ("", f"![{name}](images/{image_name('convergence', name)})")]
     return ["## Convergence", "", wrapped(text), "", *table(header, body), *images] if names else []

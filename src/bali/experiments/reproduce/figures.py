@@ -22,7 +22,7 @@ def draw(every: Mapping[str, Sequence[Line]], images: Path) -> None:
             curves = curves_of(rows, name, methods)
             if len(curves) > 1:
                 titled = {TITLES[method]: curve for method, curve in curves.items()}
-                draw_curves(titled, name, images / image_name(kind, name))
+                draw_curves(titled, name, images / image_name(kind, name), against=("steps", "seconds"))
     for name in OTHER:
         own = [row for row in rows if row["set"] == name and "ood" in row]
         if own:

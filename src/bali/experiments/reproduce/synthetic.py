@@ -194,15 +194,16 @@ def local_curve(setting: demo.Setting, variant: str, n_checks: int, n_samples: i
     return line | {"seed": setting.seed}
 
 
-def draw_curves(lines: dict[str, Line], title: str, path: Path) -> None:
-    """Negative log-likelihoods against steps: of new rows solid, of training rows dashed."""
+def draw_curves(lines: dict[str, Line], title: str, path: Path, against: Sequence[str] = ("steps",)) -> None:
+    """Negative log-likelihoods against steps, and seconds: of new rows solid, of training rows dashed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure, (ax,) = plots.new_figure(width=6.4)
-    for (name, line), colour in zip(lines.items(), (plots.BLUE, plots.VERMILLION, plots.ORANGE), strict=False):
-        for part, style in (("test", "-"), ("train", "--")):
-            ax.plot(line["steps"], [-v for v in line[part]], style, color=colour, label=f"{name}, {part}")
-    ax.set_xlabel("step")
-    ax.set_ylabel("negative log-likelihood")
-    ax.set_title(title)
-    ax.legend(fontsize="small")
+    figure, axes = plots.new_figure(1, len(against), width=6.4 if len(against) == 1 else 5.4)
+    for ax, unit in zip(axes, against, strict=True):
+        for (name, line), colour in zip(lines.items(), (plots.BLUE, plots.VERMILLION, plots.ORANGE), strict=False):
+            for part, style in (("test", "-"), ("train", "--")):
+                ax.plot(line[unit], [-v for v in line[part]], style, color=colour, label=f"{name}, {part}")
+        ax.set_xlabel(unit)
+        ax.set_ylabel("negative log-likelihood")
+        ax.set_title(title)
+    axes[0].legend(fontsize="small")
     figure.savefig(path, dpi=100)
