@@ -32,7 +32,7 @@ OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 #: Sets with learning curves in the paper.
 CURVES = ("fashion_mnist", "mnist", "telescope", "spam")
 #: Points of a learning curve, and what each is measured with. The paper takes 128 draws, all test and 10,000 training rows.
-N_CHECKS, QUICK_CHECKS, CHECK_SAMPLES, CHECK_ROWS = 30, 4, 32, 5000
+N_CHECKS, QUICK_CHECKS, CHECK_SAMPLES, CHECK_ROWS = 20, 4, 32, 2000
 #: Of the estimator where only a look is wanted.
 QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 40, "n_members": 2, "n_samples": 32}
 #: About the seconds of one core for a step of one member: tables, images.
