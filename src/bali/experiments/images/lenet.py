@@ -55,7 +55,7 @@ BALI_SETTINGS: dict[str, float] = {
     "step_size": 0.5,
     "ema_rate": 0.3,
     "constant_steps": 100,
-    "effective_size": 6000,
+    "effective_size": 20_000,
     "noise_floor": 0.01,
 }
 
