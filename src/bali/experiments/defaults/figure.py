@@ -18,7 +18,7 @@ from bali.plots import BLUE, INK, MUTED, VERMILLION, new_figure
 MARKS = dict(zip(FACTORS, ((BLUE, "<", "a third of it"), (VERMILLION, ">", "three times it")), strict=True))
 #: Costs are shown to scale up to this many nats either way, and by their logarithms beyond.
 LINEAR_TO = 0.1
-TICKS = (-10.0, -1.0, -0.1, 0.0, BAR, 0.1, 1.0, 10.0, 100.0, 1000.0)
+TICKS = (-10.0, -1.0, -0.1, 0.0, BAR, 0.1, 0.2, 0.4, 1.0, 10.0, 100.0, 1000.0)
 
 
 def drawn_costs(lines: Sequence[Line]) -> dict[str, list[Cost]]:
@@ -47,7 +47,7 @@ def draw(lines: Sequence[Line], path: Path) -> bool:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:g}"))
         ax.tick_params(labelsize="small")
-        ax.set_xlabel("test log-likelihood lost, nats a row (mean over sets)", fontsize="small")
+        ax.set_xlabel(f"test log-likelihood lost, nats a row (logarithmic beyond {LINEAR_TO:g})", fontsize="small")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=len(MARKS) + 1, frameon=False, fontsize="small")
     figure.savefig(path)
     return True
