@@ -92,8 +92,8 @@ def test_curves_end_with_the_training_and_rise(quick: Path) -> None:
         assert curve["steps"][0] == 10
         assert curve["steps"][-1] == row["settings"]["n_steps"]
         assert len(curve["train"]) == len(curve["test"]) == len(curve["steps"]) == len(curve["seconds"])
-        assert np.all(np.diff(curve["seconds"]) > 0)
-        assert curve["seconds"][-1] < row["seconds"]
+        assert np.all(np.diff(curve["seconds"]) >= 0)
+        assert 0 < curve["seconds"][-1] <= row["seconds"] + 0.05  # which is rounded
         assert max(curve["test"]) > (-0.62 if row["set"] == "spam" else -0.7)
 
 

@@ -151,7 +151,7 @@ class Curve:
 
     def add(self, step: int, seconds: float, predict: Predict) -> None:
         self.points["steps"].append(step)
-        self.points["seconds"].append(round(seconds, 2))
+        self.points["seconds"].append(round(seconds, 3))
         for part, (x, y) in self.parts.items():
             value = metrics.log_likelihood(predict(self.k, x, CHECK_SAMPLES), y)
             self.points[part].append(round(value, 5))
