@@ -130,7 +130,7 @@ def lenet(
     page: Annotated[Path | None, typer.Option(help="The page made from them.", show_default="docs/lenet.md")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.", show_default="torch's own choice")] = None,
 ) -> None:
-    """LeNet-5 on MNIST and Fashion-MNIST by BALI, Adam, MC dropout, Laplace and an ensemble (an hour)."""
+    """LeNet-5 on MNIST and Fashion-MNIST by BALI, Adam, MC dropout, Laplace and ensembles (three hours)."""
     from dataclasses import replace
 
     from bali.experiments.images import run as experiment

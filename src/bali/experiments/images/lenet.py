@@ -26,7 +26,9 @@ from bali.experiments.performance.trainings import (
 )
 from bali.predictive import ClassPredictive
 
-LEARNING_RATE, DROPOUT, MEMBERS = 2e-3, 0.2, 5
+LEARNING_RATE, DROPOUT = 2e-3, 0.2
+#: Networks of a mixture: as many as `BALIClassifier` has for images, and as many as ensembles usually have.
+MEMBERS, ENSEMBLE = 3, 5
 #: Rows of a prediction that are in memory at once.
 _CHUNK = 1000
 
@@ -100,10 +102,10 @@ class KFACLaplace(LaplaceTraining):
         return ClassPredictive(torch.cat(parts, 1))
 
 
-class NetworkEnsemble(Training):
-    """Networks that Adam trains from different initial weights, mixed (Lakshminarayanan et al., 2017)."""
+class Mixture(Training):
+    """Networks trained from different initial weights, mixed: of Adam's, a deep ensemble (Lakshminarayanan et al., 2017)."""
 
-    def __init__(self, members: list[AdamTraining]) -> None:
+    def __init__(self, members: list[Training]) -> None:
         self.members = members
 
     def step(self, x: Tensor, y: Tensor) -> None:
@@ -111,7 +113,9 @@ class NetworkEnsemble(Training):
             member.step(x, y)
 
     def predict(self, x: Tensor, n_samples: int) -> ClassPredictive:
-        return ClassPredictive(torch.cat([member.predict(x, 1).component_probabilities for member in self.members]))
+        """With about that many draws in all."""
+        each = math.ceil(n_samples / len(self.members))
+        return ClassPredictive(torch.cat([member.predict(x, each).component_probabilities for member in self.members]))
 
     def kept(self) -> Any:
         return [member.kept() for member in self.members]
@@ -123,7 +127,7 @@ class NetworkEnsemble(Training):
 
 def set_rate(training: Training, share: float) -> None:
     """Adam's learning rate after this share of the steps: half a wave of a cosine, from LEARNING_RATE to 0."""
-    if isinstance(training, NetworkEnsemble):
+    if isinstance(training, Mixture):
         for member in training.members:
             set_rate(member, share)
     if isinstance(training, OptimizerTraining):
@@ -131,24 +135,37 @@ def set_rate(training: Training, share: float) -> None:
             group["lr"] = LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
+#: From the size of images, the number of rows and a seed.
+Start = Callable[[int, int, int], Training]
+
+
 @dataclass(frozen=True)
 class Method:
-    start: Callable[[int, int, int], Training]  # from the size of images, the number of rows and a seed
+    start: Start
     settings: dict[str, float]
 
 
+def _bali(size: int, n_data: int, seed: int) -> Training:
+    return BALITraining(lenet_inference(lenet(size, seed), n_data, seed))
+
+
+def _adam(size: int, n_data: int, seed: int) -> Training:
+    return AdamTraining(lenet(size, seed), LEARNING_RATE)
+
+
+def _mixture(members: int, start: Start) -> Start:
+    return lambda size, n, seed: Mixture([start(size, n, members * seed + k) for k in range(members)])
+
+
 ADAM: dict[str, float] = {"learning_rate": LEARNING_RATE}
+BALI, BALI_MIXTURE = "BALI", f"BALI, {MEMBERS} networks"
 METHODS: dict[str, Method] = {
-    "BALI": Method(lambda size, n, seed: BALITraining(lenet_inference(lenet(size, seed), n, seed)), BALI_SETTINGS),
-    "Adam": Method(lambda size, n, seed: AdamTraining(lenet(size, seed), LEARNING_RATE), ADAM),
+    BALI: Method(_bali, BALI_SETTINGS),
+    BALI_MIXTURE: Method(_mixture(MEMBERS, _bali), BALI_SETTINGS),
+    "Adam": Method(_adam, ADAM),
     "MC dropout": Method(
         lambda size, n, seed: DropoutTraining(lenet(size, seed, DROPOUT), LEARNING_RATE), ADAM | {"dropout": DROPOUT}
     ),
     "Laplace KFAC": Method(lambda size, n, seed: KFACLaplace(lenet(size, seed), LEARNING_RATE), ADAM),
-    "ensemble of 5": Method(
-        lambda size, n, seed: NetworkEnsemble(
-            [AdamTraining(lenet(size, MEMBERS * seed + k), LEARNING_RATE) for k in range(MEMBERS)]
-        ),
-        ADAM,
-    ),
+    f"ensemble of {ENSEMBLE}": Method(_mixture(ENSEMBLE, _adam), ADAM),
 }

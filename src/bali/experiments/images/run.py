@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bali import datasets, metrics
 from bali.experiments.images import page as pages
-from bali.experiments.images.lenet import LEARNING_RATE, METHODS, lenet, lenet_inference, set_rate
+from bali.experiments.images.lenet import BALI, LEARNING_RATE, METHODS, lenet, lenet_inference, set_rate
 from bali.experiments.lines import append_line, read_lines
 from bali.experiments.performance.bench import Line
 from bali.experiments.performance.images import Images
@@ -133,7 +133,7 @@ def jobs(sets: Sequence[str], methods: Sequence[str], seeds: int, plan: Plan) ->
         for method in methods
     ]
     timing = {"kind": "step", "batch": plan.batch, "rounds": plan.rounds}
-    return ([timing] if "BALI" in methods else []) + keys
+    return ([timing] if BALI in methods else []) + keys
 
 
 def run(
