@@ -31,7 +31,18 @@ def test_networks_grow_with_the_table() -> None:
     assert defaults.hidden_layer_sizes(60_000, 784) == (256, 256)
 
 
+def candidates(n_rows: float, n_columns: int) -> list[tuple[float, bool]]:
+    return [(c.variance, c.linear) for c in defaults.candidates(n_rows, n_columns, classes=False)]
+
+
 def test_functions_of_few_variables_may_be_rough() -> None:
-    assert max(defaults.prior_variances(1, classes=False)) > 10 * max(defaults.prior_variances(8, classes=False))
+    assert max(candidates(300, 1))[0] > 10 * max(candidates(300, 8))[0]
     assert defaults.initial_variance(1.0) == defaults.initial_variance(40.0) == 1.0
     assert defaults.initial_variance(4000.0) == pytest.approx(10.0)
+
+
+def test_with_few_rows_a_column_a_regression_may_be_linear() -> None:
+    assert candidates(80, 8) == [(1.0, False), (40.0, False)]
+    assert candidates(79, 8) == candidates(9_999, 1000) == [(1.0, True), (1.0, False), (40.0, False)]
+    assert candidates(10_000, 1000) == [(10.0, False)]  # images
+    assert [c.linear for c in defaults.candidates(79, 8, classes=True)] == [False, False]

@@ -107,7 +107,7 @@ def test_values_around_which_is_scaled_are_those_that_the_estimator_uses(monkeyp
     task = task_of(Case("bali", "yacht", 1, quick=True))
     values = METHODS["bali"].values(task)
     assert set(values) == set(METHODS["bali"].hyperparameters)
-    assert values["prior_variance"] == defaults.prior_variances(4, classes=False)
+    assert values["prior_variance"] == tuple(c.variance for c in defaults.candidates(500, 4, classes=False))
     assert values["max_iter"] == TINY["max_iter"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -298,8 +298,9 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert widths(rules.WIDEST_FROM, many - 1) == widths(rules.WIDEST_FROM - 1, many) != widths(rules.WIDEST_FROM, many)
     assert n_members(rules.MANY_MEMBERS_TO, few) != n_members(rules.MANY_MEMBERS_TO + 1, few) == n_members(1e6, many - 1)
     assert defaults.steps(rules.MANY_MEMBERS_TO) != defaults.steps(rules.MANY_MEMBERS_TO + 1) == defaults.steps(1e6)
-    candidates = [defaults.prior_variances(d, classes=False) for d in (rules.FEW_COLUMNS, rules.FEW_COLUMNS + 1, many)]
-    assert len(set(candidates)) == 3
+    sizes = [(500, rules.FEW_COLUMNS), (500, rules.FEW_COLUMNS + 1), (defaults.ROWS_PER_COLUMN * few - 1, few)]
+    sizes += [(rules.WIDEST_FROM, many)]
+    assert len({defaults.candidates(*size, classes=False) for size in sizes}) == 4
     assert defaults.effective_size(rules.ALL_COUNT_TO) == rules.ALL_COUNT_TO
     assert defaults.effective_size(3e4) == pytest.approx((rules.ALL_COUNT_TO * 3e4) ** 0.5)
     assert defaults.shares_held_out_rows(rules.SHARED_FROM)

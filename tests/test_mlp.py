@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from bali.layers import StackedLinear
-from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
+from bali.activations import ACTIVATIONS
+from bali.layers import StackedLinear, take_stacked
+from bali.mlp import draw_weights, stacked_mlp, unit_variances
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -26,10 +27,21 @@ def test_each_member_is_a_perceptron_of_its_own(activation: str) -> None:
     torch.testing.assert_close(module(x), torch.stack(single))
 
 
+def test_linear_members_have_no_activation_also_among_some_that_are_taken() -> None:
+    module = stacked_mlp(3, [2, 5, 1], "relu", [False, True, False])
+    draw_weights(module, unit_variances([2, 5, 1]), torch.Generator().manual_seed(0))
+    x = torch.randn(7, 2)
+    first, last = (layer for layer in module if isinstance(layer, StackedLinear))
+    bent, linear = (last(activation(first(x))) for activation in (torch.relu, nn.Identity()))
+    torch.testing.assert_close(module(x), torch.stack([bent[0], linear[1], bent[2]]))
+    torch.testing.assert_close(take_stacked(module, [1, 2])(x), torch.stack([linear[1], bent[2]]))
+
+
 def test_variances_follow_the_scaling_of_the_paper() -> None:
     variances = unit_variances([4, 50, 20, 1])
     assert variances == pytest.approx({"0": 2.0, "2": 1 / 51, "4": 1 / 21})  # four columns and a bias spread like nine
-    assert unit_variances([783, 50, 1])["0"] == pytest.approx(1 / 784)
+    assert unit_variances([783, 50, 1])["0"] == pytest.approx(10 / 784)
+    assert unit_variances([783, 50, 1], first=1.0)["0"] == 1.0
 
 
 def test_weights_are_drawn_with_these_variances() -> None:

@@ -13,6 +13,7 @@ import torch
 from performance_cases import SMALL, FakeClock, Scripted, few_images
 from torch import nn
 
+from bali.activations import LeakyTanh
 from bali.experiments.performance import memory, peer_trainings, peers, quality
 from bali.experiments.performance.trainings import (
     AdamTraining,
@@ -23,7 +24,6 @@ from bali.experiments.performance.trainings import (
     perceptron,
     shuffled_batches,
 )
-from bali.mlp import LeakyTanh
 
 # --- the race ---------------------------------------------------------------------------------------------------
 

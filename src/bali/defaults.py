@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-#: From so many columns on, a table is treated like images: wide layers, one prior, few members.
-MANY_COLUMNS = 100
+from typing import NamedTuple
+
+#: From so many columns and rows on, a table is treated like images: wide layers, one prior, few members.
+MANY_COLUMNS, MANY_ROWS = 100, 10_000
+#: With fewer rows a column than this, one of the candidates of a regression is linear.
+ROWS_PER_COLUMN = 10
+
+
+def like_images(n_rows: float, n_columns: int) -> bool:
+    return n_columns >= MANY_COLUMNS and n_rows >= MANY_ROWS
 
 
 def hidden_layer_sizes(n_rows: float, n_columns: int) -> tuple[int, ...]:
     """Two hidden layers, wider where there are rows enough to learn more."""
-    if n_columns >= MANY_COLUMNS and n_rows >= 10_000:
+    if like_images(n_rows, n_columns):
         return (256, 256)
     return (100, 100) if n_rows >= 20_000 else (50, 50)
 
 
-def prior_variances(n_columns: int, *, classes: bool) -> tuple[float, ...]:
-    """The candidates: a smooth and a flexible prior.
+class Candidate(NamedTuple):
+    """A prior of which data show whether it is a good one."""
+
+    variance: float
+    linear: bool = False  # no activations: a linear model
+
+
+def candidates(n_rows: float, n_columns: int, *, classes: bool) -> tuple[Candidate, ...]:
+    """A smooth and a flexible prior, from the strongest to the weakest.
 
     Functions of few variables are often rough in them, and can be learned to be so; in many, they cannot. The paper has
-    20 to 40 for tables, 10 for images, and 400 to 6,400 for functions of one and two variables.
+    20 to 40 for tables, 10 for images, and 400 to 6,400 for functions of one and two variables. Where the rows of a
+    regression are few for its columns, bends can hardly be told from noise: there, lines are a third candidate.
     """
-    if n_columns >= MANY_COLUMNS:
-        return (10.0,)
+    if like_images(n_rows, n_columns):
+        return (Candidate(10.0),)
     if n_columns <= 3:
-        return (40.0, 4000.0)
-    return (1.0, 10.0) if classes else (1.0, 40.0)
+        return Candidate(40.0), Candidate(4000.0)
+    if classes:
+        return Candidate(1.0), Candidate(10.0)
+    lines = [Candidate(1.0, linear=True)] if n_rows < ROWS_PER_COLUMN * n_columns else []
+    return (*lines, Candidate(1.0), Candidate(40.0))
+
+
+def first_variance(n_rows: float, n_columns: int) -> float:
+    """Of a weight of the first layer that stands for 1: its outputs spread like those of nine unit-variance columns and a
+    bias, whatever the number of columns, and like those of one for images."""
+    return (1.0 if like_images(n_rows, n_columns) else 10.0) / (n_columns + 1)
 
 
 def initial_variance(prior_variance: float) -> float:
@@ -57,7 +82,7 @@ def steps(n_rows: float) -> int:
 def shares_held_out_rows(n_rows: float) -> bool:
     """Whether all members of a classification hold out the same rows: a mixture is less sure than any of its members, so
     where rows are many, its own temperature is fitted. Few rows are better used by some of the members."""
-    return n_rows >= 10_000
+    return n_rows >= MANY_ROWS
 
 
 #: β of `partial_fit`, whose batches may be small.
@@ -66,6 +91,6 @@ STREAM_RATE = 0.2
 
 def members(n_rows: float, n_columns: int) -> int:
     """How many posteriors to mix, for each candidate: small tables gain most from a mixture, and it costs them least."""
-    if n_columns >= MANY_COLUMNS:
+    if like_images(n_rows, n_columns):
         return 3
     return 10 if n_rows <= 1000 else 5

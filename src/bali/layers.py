@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bali.activations import BentUnlessLinear
 from bali.attention import Attention
 from bali.convolution import ConvolutionLayer
 from bali.embedding import EmbeddingLayer
@@ -259,4 +260,6 @@ def take_stacked(module: nn.Module, index: Sequence[int]) -> nn.Module:
             for name, parameter in list(child.named_parameters(recurse=False)):
                 chosen = parameter.detach()[list(index)].clone()
                 setattr(child, name, nn.Parameter(chosen, requires_grad=parameter.requires_grad))
+        elif isinstance(child, BentUnlessLinear):
+            child.linear = tuple(child.linear[k] for k in index)
     return taken

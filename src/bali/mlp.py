@@ -8,32 +8,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bali.defaults import MANY_COLUMNS
+from bali.activations import ACTIVATIONS, BentUnlessLinear
 from bali.layers import StackedLinear
 
 
-class LeakyTanh(nn.Module):
-    """tanh(x) + 0.1 x, the paper's activation for classification."""
+def stacked_mlp(members: int, sizes: Sequence[int], activation: str, linear: Sequence[bool] | None = None) -> nn.Sequential:
+    """`members` perceptrons with layer sizes (inputs, hidden ..., outputs), weights not yet drawn.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x) + 0.1 * x
-
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "leaky_tanh": LeakyTanh,
-    "logistic": nn.Sigmoid,
-    "gelu": nn.GELU,
-    "identity": nn.Identity,
-}
-
-
-def stacked_mlp(members: int, sizes: Sequence[int], activation: str) -> nn.Sequential:
-    """`members` perceptrons with layer sizes (inputs, hidden ..., outputs), weights not yet drawn."""
+    Those that are `linear` have no activation: they are linear models with the layers and the priors of the others.
+    """
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(sizes):
-        layers += [StackedLinear(members, n_in, n_out), ACTIVATIONS[activation]()]
+        between = BentUnlessLinear(activation, linear) if linear and any(linear) else ACTIVATIONS[activation]()
+        layers += [StackedLinear(members, n_in, n_out), between]
     return nn.Sequential(*layers[:-1])
 
 
@@ -41,10 +28,10 @@ def unit_variances(sizes: Sequence[int], first: float | None = None) -> dict[str
     """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
 
     The paper does not scale the inputs of the first layer, which is `first=1.0`. By default they are scaled so that the
-    layer's outputs have the spread that nine unit-variance columns and a bias would give, and that of one for images.
+    layer's outputs have the spread that nine unit-variance columns and a bias would give.
     """
     if first is None:
-        first = (1.0 if sizes[0] >= MANY_COLUMNS else 10.0) / (sizes[0] + 1)
+        first = 10.0 / (sizes[0] + 1)
     names = [str(2 * i) for i in range(len(sizes) - 1)]
     return {names[0]: first} | {name: 1.0 / (n + 1) for name, n in zip(names[1:], sizes[1:-1], strict=True)}
 

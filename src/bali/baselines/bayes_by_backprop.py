@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bali.activations import ACTIVATIONS
 from bali.baselines.adam import adam_start, adam_step, averaged
 from bali.baselines.method import Method, Setting, State, Task
 from bali.baselines.perceptrons import (
@@ -29,7 +30,6 @@ from bali.baselines.perceptrons import (
     unpacked,
     updated_noise,
 )
-from bali.mlp import ACTIVATIONS
 
 #: Of the standard deviations at the start, relative to the prior's.
 START = 0.05

@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import estimator_files
+from bali.activations import ACTIVATIONS
 from bali.baselines.method import Method, State, Task
 from bali.baselines.selection import Budget, Fitted, OnProgress, fit_members, with_settings
 from bali.baselines.table import method_class
 from bali.estimators.distributional import ClassificationEstimator, DistributionalEstimator, RegressionEstimator
-from bali.mlp import ACTIVATIONS
 from bali.predictive import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.progress import steps_bar
 from bali.threads import threads_for

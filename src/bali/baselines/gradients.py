@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bali.activations import ACTIVATIONS
 from bali.baselines.method import Task
 from bali.baselines.perceptrons import affine
-from bali.mlp import ACTIVATIONS
 
 
 @dataclass(frozen=True)

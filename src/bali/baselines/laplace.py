@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from bali.activations import ACTIVATIONS
 from bali.baselines.adam import averaged
 from bali.baselines.map import MAP
 from bali.baselines.method import State, Task
 from bali.baselines.perceptrons import affine, layers, per_member
-from bali.mlp import ACTIVATIONS
 
 #: Rows for which the library computes curvature at once.
 _CHUNK = 1024

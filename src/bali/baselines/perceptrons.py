@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bali.activations import ACTIVATIONS
 from bali.baselines.method import Setting, State, Task
-from bali.mlp import ACTIVATIONS
 
 #: Variance of unit-scale targets below which noise is not believed.
 LEAST_NOISE = 1e-5

@@ -18,13 +18,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import defaults, estimator_files
+from bali.activations import ACTIVATIONS
 from bali.estimators.distributional import Array, DistributionalEstimator
 from bali.folds import merged_rows, validation_masks
 from bali.health import Health, layer_health
 from bali.held_out import Part, predict_held_out
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
-from bali.mlp import ACTIVATIONS, draw_weights, stacked_mlp, unit_variances
+from bali.mlp import draw_weights, stacked_mlp, unit_variances
 from bali.predictive import Predictive
 from bali.progress import training_bar
 from bali.settings import Reparam
@@ -42,6 +43,7 @@ class BALIEstimator(DistributionalEstimator):
     _bends_inputs = True
     inference_: LayerwiseInference
     prior_variance_: list[float]
+    linear_: list[bool]
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class BALIEstimator(DistributionalEstimator):
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         if not go_on:
-            self._start(rows, values, weight, self._prior_variances())
+            self._start(rows, values, weight)
         masks = None
         if self.early_stopping:
             shared = self._is_classifier and defaults.shares_held_out_rows(len(rows))
@@ -136,7 +138,7 @@ class BALIEstimator(DistributionalEstimator):
         with threads_for(self.layer_sizes_):
             self.inference_, history = train(
                 self.inference_,
-                len(self.prior_variance_ if go_on else self._prior_variances()),
+                len(self.prior_variance_),
                 self._inputs(rows),
                 self._target_tensor(values),
                 self._tensor(weight),
@@ -146,8 +148,8 @@ class BALIEstimator(DistributionalEstimator):
                 on_step,
             )
         self._calibrate(rows, values, weight, masks)
-        candidates = self.prior_variance_ if go_on else self._prior_variances()
-        self.prior_variance_ = [candidates[c] for c in history.chosen]
+        self.prior_variance_ = [self.prior_variance_[c] for c in history.chosen]
+        self.linear_ = [self.linear_[c] for c in history.chosen]
         self.n_iter_ = len(history.loss_curve)
         self.best_iter_ = history.best_step
         self.loss_curve_ = history.loss_curve
@@ -187,7 +189,7 @@ class BALIEstimator(DistributionalEstimator):
             raise ValueError("sample_weight must not be negative, and not zero for at least two rows")
         return weight
 
-    def _start(self, X: Array, values: Array, weight: Array, prior_variances: list[float]) -> None:
+    def _start(self, X: Array, values: Array, weight: Array, *, validated: bool = True) -> None:
         """A fresh inference for the data at hand."""
         self._learn_scales(values, weight)
         self._learn_input_scales(X, weight)
@@ -200,7 +202,12 @@ class BALIEstimator(DistributionalEstimator):
             hidden = defaults.hidden_layer_sizes(self.n_train_, X.shape[1])
         self.layer_sizes_ = [X.shape[1], *hidden, self._n_outputs(values)]
         self.n_members_ = defaults.members(self.n_train_, X.shape[1]) if self.n_members is None else self.n_members
-        self.inference_ = self._build(prior_variances)
+        candidates = self._candidates()
+        if not validated:  # nothing can be chosen: the middle of them
+            candidates = [candidates[len(candidates) // 2]]
+        self.prior_variance_ = [c.variance for c in candidates]
+        self.linear_ = [c.linear for c in candidates]
+        self.inference_ = self._build()
 
     def _effective_size(self, n: float) -> float:
         return defaults.class_effective_size(n) if self._is_classifier else defaults.effective_size(n)
@@ -214,22 +221,23 @@ class BALIEstimator(DistributionalEstimator):
     def _stream_rate(self) -> float:
         return defaults.STREAM_RATE if self.ema_rate is None else self.ema_rate
 
-    def _prior_variances(self) -> list[float]:
-        """The candidates, from the strongest prior to the weakest."""
+    def _candidates(self) -> list[defaults.Candidate]:
+        """From the strongest prior to the weakest."""
         variance = self.prior_variance
         if variance is None:
-            variance = defaults.prior_variances(self.n_features_in_, classes=self._is_classifier)
-        return sorted(variance) if isinstance(variance, Sequence) else [variance]
+            return list(defaults.candidates(self.n_train_, self.n_features_in_, classes=self._is_classifier))
+        return [defaults.Candidate(v) for v in (sorted(variance) if isinstance(variance, Sequence) else [variance])]
 
-    def _build(self, prior_variances: list[float]) -> LayerwiseInference:
-        """An inference before its first step, with `n_members_` members for each prior variance."""
-        members = self.n_members_ * len(prior_variances)
-        module = stacked_mlp(members, self.layer_sizes_, self.activation)
+    def _build(self) -> LayerwiseInference:
+        """An inference before its first step, with `n_members_` members for each candidate."""
+        prior_variances, n_members = self.prior_variance_, self.n_members_
+        linear = np.repeat(self.linear_, n_members).tolist()
+        module = stacked_mlp(len(linear), self.layer_sizes_, self.activation, linear)
         module.to(self._device, getattr(torch, self.dtype_))
-        unit = unit_variances(self.layer_sizes_)
+        unit = unit_variances(self.layer_sizes_, defaults.first_variance(self.n_train_, self.layer_sizes_[0]))
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        variance = self._tensor(np.repeat(prior_variances, self.n_members_))
-        initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], self.n_members_))
+        variance = self._tensor(np.repeat(prior_variances, n_members))
+        initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], n_members))
         draw_weights(module, unit, generator, initial)
         n = self.n_train_
         return LayerwiseInference(
@@ -258,9 +266,7 @@ class BALIEstimator(DistributionalEstimator):
         weight = self._check_weight(sample_weight, rows) if len(rows) > 1 else np.ones(len(rows))
         values = self._values(y_all, learn=first, classes=classes)
         if first:
-            # Nothing is validated, so nothing can be chosen: the middle of the candidates.
-            self.prior_variance_ = [self._prior_variances()[len(self._prior_variances()) // 2]]
-            self._start(rows, values, weight, self.prior_variance_)
+            self._start(rows, values, weight, validated=False)
             self._calibrate(rows, values, weight, None)
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
@@ -325,7 +331,7 @@ class BALIEstimator(DistributionalEstimator):
 
     def restore_fitted_state(self, state: dict[str, Any]) -> None:
         """Build the inference that the fitted attributes describe and put it in this state."""
-        self.inference_ = self._build(self.prior_variance_)
+        self.inference_ = self._build()
         self.inference_.load_state_dict(state)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -28,7 +28,8 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     prior_variance
         Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
         `bali.mlp.unit_variances`). Several are candidates that are trained side by side; those that validate clearly
-        worse are dropped, the others mixed (`prior_variance_`). By default two, by the number of columns.
+        worse are dropped, the others mixed (`prior_variance_`). By default one to three, by the size of the table; where
+        rows are few for the columns, one of them is a linear model (`linear_`).
     noise_floor, output_noise_floor
         The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
     effective_size

@@ -92,7 +92,7 @@ def bali_values(task: Task) -> Values:
     model = BALIRegressor(**_quick_defaults(task))
     rules: Values = {
         "ema_rate": defaults.ema_rate(n_rows, model.batch_size),
-        "prior_variance": defaults.prior_variances(n_columns, classes=False),
+        "prior_variance": tuple(c.variance for c in defaults.candidates(n_rows, n_columns, classes=False)),
         "effective_size": defaults.effective_size(n_rows),
         "max_iter": defaults.steps(n_rows),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from bali import defaults
 from bali.calibration import LEAST_DOF, MOST_DOF
@@ -14,8 +14,8 @@ from bali.training import Plan
 
 # Rows and columns on either side of each threshold of `bali.defaults`.
 FEW_COLUMNS, COLUMNS, MANY = 3, 10, defaults.MANY_COLUMNS
-SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, 10_000, 2000, 1000
-LEAST_CLASS_SIZE, SHARED_FROM = 400, 10_000
+SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, defaults.MANY_ROWS, 2000, 1000
+LEAST_CLASS_SIZE, SHARED_FROM = 400, defaults.MANY_ROWS
 
 
 def rules() -> list[str]:
@@ -44,23 +44,29 @@ def _inputs() -> tuple[str, str]:
         f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
         "normal distribution makes its values most likely: a few very large values would leave all others crowded together, "
         "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
-        f"the number of columns; from {MANY} columns on it is a tenth of that. As many "
-        "columns with one common range are pixels: they share one scale."
+        f"the number of columns; for images, from {MANY} columns and {WIDEST_FROM:,} rows on, it is a tenth of that. As "
+        "many columns with one common range are pixels: they share one scale."
     )
 
 
 def _prior() -> tuple[str, str]:
-    at = defaults.prior_variances
-    usual, classes = _listed(at(COLUMNS, classes=False)), _listed(at(COLUMNS, classes=True))
-    few, many = _listed(at(FEW_COLUMNS, classes=False)), _listed(at(MANY, classes=False))
+    usual, classes = (_priors(SMALL, COLUMNS, classes=classes) for classes in (False, True))
+    few, many = _priors(SMALL, FEW_COLUMNS), _priors(WIDEST_FROM, MANY)
     return "Prior variance σ_r²", (
         "No single strength of the prior serves all tables, and held-out rows can tell which does. Candidates are a smooth "
         f"and a flexible prior, {usual} ({classes} for classes): they are trained side by side as members of one batch. At "
         "the end of every phase of the training those are dropped that are worse than the best by more than a standard "
         "error of the row-by-row difference; those that are left are mixed. Functions of few variables can be rough and "
-        f"still be learnt, so up to {FEW_COLUMNS} columns the candidates are {few}; from {MANY} columns on there is only "
-        f"{many}. Weights start from a variance that grows with the root of σ_r²: rough functions are found from there."
+        f"still be learnt, so up to {FEW_COLUMNS} columns the candidates are {few}. With fewer than "
+        f"{defaults.ROWS_PER_COLUMN} rows a column, bends can hardly be told from noise: a linear model is a third "
+        f"candidate of a regression there. From {MANY} columns and {WIDEST_FROM:,} rows on there is only {many}. "
+        "Weights start from a variance that grows with the root of σ_r²: rough functions are found from there."
     )
+
+
+def _priors(n_rows: int, n_columns: int, *, classes: bool = False) -> str:
+    own = defaults.candidates(n_rows, n_columns, classes=classes)
+    return _listed([f"{c.variance:g}{' (linear)' * c.linear}" for c in own])
 
 
 def _effective_size() -> tuple[str, str]:
@@ -88,12 +94,13 @@ def _schedule() -> tuple[str, str]:
 
 def _members() -> tuple[str, str]:
     small, large, many = (
-        defaults.members(*size) for size in ((MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS), (SMALL, MANY))
+        defaults.members(*size)
+        for size in ((MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS), (defaults.MANY_ROWS, MANY))
     )
     share = BALIRegressor().validation_fraction
     return "Members", (
         f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO:,} rows, {large} for more, and "
-        f"{many} from {MANY} columns on: small tables gain most from a mixture, and it costs them least. They are trained "
+        f"{many} for images: small tables gain most from a mixture, and it costs them least. They are trained "
         f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
         f"between them they see every row. In a classification of {SHARED_FROM:,} rows or more, all hold out the same, at "
         f"most {MAX_SHARED:,}: a mixture is less sure than its members, so it is the mixture whose temperature should be "
@@ -127,7 +134,7 @@ def rules_for(n_rows: int, n_columns: int) -> list[str]:
         f"{n_columns}",
         _listed(defaults.hidden_layer_sizes(n_rows, n_columns)),
         f"{defaults.members(n_rows, n_columns)}",
-        _listed(defaults.prior_variances(n_columns, classes=False)),
+        _priors(n_rows, n_columns),
         f"{defaults.effective_size(n_rows):,.0f}",
         f"{defaults.ema_rate(n_rows, BALIRegressor().batch_size):g}",
     ]
@@ -136,6 +143,6 @@ def rules_for(n_rows: int, n_columns: int) -> list[str]:
 HEADER = ("rows", "columns", "hidden layers", "members of a candidate", "candidates σ_r²", "N_eff", "β")
 
 
-def _listed(values: Sequence[float] | Iterable[float]) -> str:
-    *first, last = [f"{value:g}" for value in values]
+def _listed(values: Iterable[float | str]) -> str:
+    *first, last = [value if isinstance(value, str) else f"{value:g}" for value in values]
     return f"{', '.join(first)} and {last}" if first else last

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import bali
-from bali.mlp import LeakyTanh
+from bali.activations import LeakyTanh
 from bali.predictive import ClassPredictive
 
 #: The network of every MNIST measurement.
