@@ -52,12 +52,11 @@ def lenet(size: int = 28, seed: int = 0, dropout: float = 0.0) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-#: Of BALI; the effective size is no more than the number of rows.
+#: Of BALI; chosen on validation rows.
 BALI_SETTINGS: dict[str, float] = {
     "step_size": 0.5,
     "ema_rate": 0.3,
     "constant_steps": 100,
-    "effective_size": 20_000,
     "noise_floor": 0.01,
 }
 
@@ -68,7 +67,6 @@ def lenet_inference(module: nn.Module, n_data: int, seed: int = 0, **options: An
     settings: dict[str, Any] = {
         "step_size": BALI_SETTINGS["step_size"],
         "ema_rate": lambda step: rate * min(1.0, constant / step),
-        "effective_size": min(BALI_SETTINGS["effective_size"], n_data),
         "noise_floor": BALI_SETTINGS["noise_floor"],
         "target_noise": False,
         "generator": torch.Generator().manual_seed(seed),
