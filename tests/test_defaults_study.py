@@ -281,10 +281,10 @@ def test_within_the_bar_needs_both_directions() -> None:
 def test_page_says_which_runs_are_missing(tmp_path: Path) -> None:
     page = " ".join(to_markdown([]).split())
     for method in METHODS:
-        assert f"Runs of it are missing: `bali bench defaults --methods {method}` makes them." in page
+        assert f"Runs of it are missing: `bali bench defaults --method {method}` makes them." in page
     assert "images/defaults.png" not in page
     page = " ".join(to_markdown(synthetic()).split())
-    assert [m for m in METHODS if f"--methods {m}`" in page] == [m for m in METHODS if m != "bali"]
+    assert [m for m in METHODS if f"--method {m}`" in page] == [m for m in METHODS if m != "bali"]
     assert "images/defaults.png" in page
     run.write_page([], tmp_path / "d.md")
     assert not (tmp_path / "images").exists()
@@ -324,6 +324,6 @@ def test_command_writes_the_page_from_what_there_is_and_says_what_there_is_to_ru
     result = CliRunner().invoke(app, ["bench", "defaults", "--only-page", *files])
     assert result.exit_code == 0
     assert page.read_text() == to_markdown(synthetic())
-    result = CliRunner().invoke(app, ["bench", "defaults", "--sets", "boston", *files])
+    result = CliRunner().invoke(app, ["bench", "defaults", "--set", "boston", *files])
     assert result.exit_code == 2
     assert "boston" in result.output

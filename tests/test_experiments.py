@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bali.cli import app
 from bali.experiments import rows, tables
-from bali.experiments.lines import append_line, read_lines
+from bali.experiments.lines import append_line, read_lines, write_lines
 from bali.experiments.made_tables import MADE, N_TEST
+from bali.files import ModelFileError
 
 
 def test_lines_are_kept_and_stamped(tmp_path: Path) -> None:
@@ -22,6 +25,29 @@ def test_lines_are_kept_and_stamped(tmp_path: Path) -> None:
     assert [line["a"] for line in read_lines(path)] == [1, 2]
     assert read_lines(path)[0] == written
     assert {"version", "torch"} <= set(written)
+
+
+def test_a_line_that_was_cut_off_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+    path, page = tmp_path / "results.jsonl", tmp_path / "page.md"
+    append_line(path, {"a": 1})
+    cut_off = path.read_text() + '{"a": 2, "b'
+    path.write_text(cut_off)
+    with pytest.raises(ModelFileError, match="line 2 is not complete"):
+        read_lines(path)
+    result = CliRunner().invoke(app, ["bench", "defaults", "--only-page", "--out", str(path), "--page", str(page)])
+    assert result.exit_code == 1
+    assert "line 2 is not complete" in " ".join(result.output.split())
+    assert path.read_text() == cut_off
+    assert not page.exists()
+
+
+def test_lines_are_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    write_lines(path, [{"a": 1}, {"a": 2}])
+    with pytest.raises(TypeError):
+        write_lines(path, [{"a": 3}, {"a": object()}])
+    assert read_lines(path) == [{"a": 1}, {"a": 2}]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_tables_run_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

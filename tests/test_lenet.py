@@ -238,7 +238,7 @@ def test_the_page_has_a_row_for_each_method_with_the_spread_over_seeds() -> None
 
 
 def test_the_command_knows_its_sets_and_methods() -> None:
-    for option, message in {"--sets": "no set 'cifar'", "--methods": "no method 'cifar'"}.items():
+    for option, message in {"--set": "no set 'cifar'", "--method": "no method 'cifar'"}.items():
         result = CliRunner().invoke(app, ["bench", "lenet", option, "cifar"], env={"COLUMNS": "200"})
         assert result.exit_code == 2
         assert message in result.output
@@ -250,6 +250,6 @@ def test_without_data_the_command_says_what_is_missing(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(run, "square_images", absent)
     files = ["--out", str(tmp_path / "l.jsonl"), "--page", str(tmp_path / "l.md")]
-    result = CliRunner().invoke(app, ["bench", "lenet", "--methods", "Adam", "--quick", *files])
+    result = CliRunner().invoke(app, ["bench", "lenet", "--method", "Adam", "--quick", *files])
     assert result.exit_code == 1
     assert "error: mnist is not on this machine" in result.output

@@ -239,7 +239,7 @@ def test_results_in_the_repository_are_on_the_page_and_every_shortfall_has_a_rea
 
 
 def test_command_says_which_methods_there_are(tmp_path: Path) -> None:
-    given = ["bench", "methods", "--methods", "sgld", "--out", str(tmp_path / "m.jsonl"), "--page", str(tmp_path / "m.md")]
+    given = ["bench", "methods", "--method", "sgld", "--out", str(tmp_path / "m.jsonl"), "--page", str(tmp_path / "m.md")]
     result = CliRunner().invoke(app, given)
     assert result.exit_code == 2
     assert "sgld" in result.output

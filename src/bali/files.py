@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -38,10 +39,17 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tens
     target = Path(path)
     if target.exists() and not target.is_file():
         raise ModelFileError(f"{os.fspath(path)!r} is not an ordinary file and cannot be replaced; name another one")
+    with replacing(target) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `target` when it is complete, or vanishes if something goes wrong."""
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())

@@ -10,8 +10,8 @@ import typer
 from bali.commands.performance import add_performance
 from bali.commands.talk import Talk, failing_cleanly
 
-Sets = Annotated[list[str] | None, typer.Option("--sets", help="Only this set; may be given more than once.")]
-Methods = Annotated[list[str] | None, typer.Option("--methods", help="Only this method; may be given more than once.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Only this set; may be given more than once.")]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be given more than once.")]
 
 bench = typer.Typer(no_args_is_help=True, help="Measurements that the documents are written from.")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from bali.datasets.errors import DataError
 from bali.datasets.registry import Entry
+from bali.files import replacing
 
 FOLDER_VARIABLE = "BALI_DATA"
 Arrays = Mapping[str, NDArray[Any]]
@@ -74,13 +74,5 @@ def read(entry: Entry, path: Path) -> dict[str, NDArray[Any]]:
 def write(path: Path, arrays: Arrays) -> None:
     """Write in one move: there is never an incomplete file under this name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)

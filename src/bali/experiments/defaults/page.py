@@ -99,7 +99,7 @@ def _summary(method: str, own: Sequence[Cost]) -> list[str]:
 def _method(lines: Sequence[Line], method: str) -> list[str]:
     own = of_method(lines, method)
     if not own:
-        return [wrapped(f"{WHAT[method]} Runs of it are missing: `bali bench defaults --methods {method}` makes them.")]
+        return [wrapped(f"{WHAT[method]} Runs of it are missing: `bali bench defaults --method {method}` makes them.")]
     by_name: dict[str, list[Cost]] = {}
     for cost in costs(lines, method):
         by_name.setdefault(cost.hyperparameter, []).append(cost)
