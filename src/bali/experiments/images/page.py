@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bali.experiments.images.lenet import BALI, BALI_MIXTURE, MEMBERS
+from bali.experiments.images.lenet import BALI, BALI_MIXTURE, EFFECTIVE_SIZE, MEMBERS, METHODS
 from bali.experiments.performance.bench import Line, paragraph, table
 
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
@@ -117,19 +117,27 @@ def _section(lines: Sequence[Line], name: str) -> list[str]:
             f"samples. AUROC: told from {first['n_outside']:,} test images of {TITLES[OTHER[name]]}, by the entropy of the",
             "prediction or by the mutual information of class and weights, which a single network does not have. Adam is",
             "torch's, its rate falling to 0 as a cosine; dropout, Laplace (laplace-torch, Kronecker factors of the last",
-            "layer, linearised, prior by the evidence) and the ensemble are trained by it likewise. Means over seeds, ±",
-            f"their standard deviation. Threads: {', '.join(map(str, threads))}.",
+            "layer, linearised, prior by the evidence) and the ensemble are trained by it likewise. A mixture is less sure",
+            f"than its members: that of BALI holds out {METHODS[BALI_MIXTURE].n_held_out:,} rows of the training part and",
+            "fits the temperature of its probabilities on them, as `BALIClassifier` does. Means over seeds, ± their",
+            f"standard deviation. Threads: {', '.join(map(str, threads))}.",
         ),
         "",
         *table(header, rows),
         "",
-        *paragraph(f"BALI's settings: {_settings(lines)}.") * any(line["method"] == BALI for line in lines),
+        *_settings(lines, name),
     ]
 
 
-def _settings(lines: Sequence[Line]) -> str:
-    last = [line for line in lines if line["method"] == BALI]
-    return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in last[-1]["settings"].items()) if last else ""
+def _settings(lines: Sequence[Line], name: str) -> list[str]:
+    own = [line["settings"] for line in lines if line["method"] == BALI]
+    if not own:
+        return []
+    listed = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in own[-1].items())
+    return paragraph(
+        f"BALI's settings: {listed}; effective size {EFFECTIVE_SIZE[name]:,}, the better one of 20,000 and all rows on",
+        "validation rows of the training part.",
+    )
 
 
 def _step_section(lines: Sequence[Line]) -> list[str]:

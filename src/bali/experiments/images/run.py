@@ -14,8 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from bali import datasets, metrics
+from bali.calibration import fit_temperature
 from bali.experiments.images import page as pages
-from bali.experiments.images.lenet import BALI, LEARNING_RATE, METHODS, lenet, lenet_inference, set_rate
+from bali.experiments.images.lenet import BALI, LEARNING_RATE, METHODS, Task, lenet, lenet_inference, set_rate
 from bali.experiments.lines import append_line, read_lines
 from bali.experiments.performance.bench import Line
 from bali.experiments.performance.images import Images
@@ -23,6 +24,7 @@ from bali.experiments.performance.peer_trainings import MissingPeerError, peer
 from bali.experiments.performance.run import rounded, thread_count
 from bali.experiments.performance.timing import interleaved
 from bali.experiments.performance.trainings import AdamTraining, shuffled_batches
+from bali.held_out import Part
 
 #: Each set, and the one whose test images it is to be told from.
 OUTSIDE = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
@@ -69,24 +71,33 @@ def square_images(name: str, plan: Plan, load: Load = datasets.load) -> tuple[Im
 
 def measure(images: Images, outside: Tensor, method: str, seed: int, plan: Plan, on_step: OnStep) -> Line:
     """One training from start to scores. Its time has no scoring in it."""
-    x, y = images.x_train, images.y_train
+    own = METHODS[method]
+    n_held_out = min(own.n_held_out, len(images.x_train) // 10)
+    n = len(images.x_train) - n_held_out
+    x, y = images.x_train[:n], images.y_train[:n]
+    task = Task(images.source, x.shape[-1], n)
+    temperature = 1.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         start = time.perf_counter()
-        training = METHODS[method].start(x.shape[-1], len(x), seed)
+        training = own.start(task, seed)
         batches = shuffled_batches(x, y, plan.batch, torch.Generator().manual_seed(seed))
         for done in range(plan.steps):
             set_rate(training, done / plan.steps)
             training.step(*next(batches))
             on_step()
         training.finish(x, y)
+        if n_held_out:
+            predicted = training.predict(images.x_train[n:], plan.samples)
+            temperature = fit_temperature([Part(predicted, images.y_train[n:], torch.ones(n_held_out))])
         seconds = time.perf_counter() - start
         start = time.perf_counter()
-        inside = training.predict(images.x_test, plan.samples)
+        inside = training.predict(images.x_test, plan.samples).tempered(temperature)
         predict_seconds = time.perf_counter() - start
-        others = training.predict(outside, plan.samples)
+        others = training.predict(outside, plan.samples).tempered(temperature)
     return {
-        "settings": METHODS[method].settings,
+        "settings": own.settings,
+        "temperature": temperature,
         "seconds": seconds,
         "predict_seconds": predict_seconds,
         "accuracy": metrics.accuracy(inside, images.y_test),
