@@ -18,6 +18,7 @@ bench = typer.Typer(no_args_is_help=True, help="Measurements that the documents 
 
 @bench.command()
 def tables(
+    sets: Sets = None,
     out: Annotated[Path, typer.Option(help="JSON lines, one for each fold; what is there already is not run again.")] = Path(
         "results/tables.jsonl"
     ),
@@ -26,8 +27,12 @@ def tables(
     """Compare the defaults with simpler methods on scikit-learn's bundled tables and on made ones."""
     from bali.experiments import tables as experiment
 
+    try:
+        experiment.tasks(sets or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out):
-        experiment.run(out, page)
+        experiment.run(out, page, sets or ())
         typer.echo(page.read_text())
 
 

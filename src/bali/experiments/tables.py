@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,16 @@ class Task:
         return X[train], y[train], X[test], y[test]
 
 
-def tasks() -> Iterator[Task]:
+def tasks(sets: Collection[str] = ()) -> list[Task]:
+    """Those of these sets, or all."""
+    unknown = [name for name in sets if name not in (*SETS, *MADE)]
+    if unknown:
+        raise ValueError(f"there is no set {unknown[0]!r}; there are {', '.join((*SETS, *MADE))}")
+    found: list[Task] = []
     for names, n_folds, methods in ((SETS, 5, METHODS), (MADE, N_DRAWS, MADE_METHODS)):
-        yield from (Task(name, method, fold) for fold in range(n_folds) for name in names for method in methods)
+        own = [name for name in names if not sets or name in sets]
+        found += [Task(name, method, fold) for fold in range(n_folds) for name in own for method in methods]
+    return found
 
 
 def fit(task: Task, X: Array, y: Array) -> Fitted:
@@ -115,11 +122,11 @@ def run_task(task: Task) -> dict[str, Any]:
     return row
 
 
-def run(out: Path, page: Path | None = None) -> list[dict[str, Any]]:
-    """Run what is not in the file yet; then write the page."""
+def run(out: Path, page: Path | None = None, sets: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Run what is not in the file yet, of these sets or of all; then write the page."""
     rows = read_lines(out)
     done = {(row["set"], row["method"], row["fold"]) for row in rows}
-    left = [task for task in tasks() if (task.name, task.method, task.fold) not in done]
+    left = [task for task in tasks(sets) if (task.name, task.method, task.fold) not in done]
     for task in track(left, description="tables"):
         rows.append(append_line(out, run_task(task)))
     if page is not None:
