@@ -325,3 +325,11 @@ def test_with_few_rows_a_column_a_linear_law_is_found_to_be_one(tmp_path: Path) 
     assert found < without
     model.save(tmp_path / "m.bali")
     np.testing.assert_array_equal(bali.load(tmp_path / "m.bali").predict(X_test), model.predict(X_test))
+
+
+@pytest.mark.parametrize("n_rows", [20, 200])
+def test_the_prior_of_a_stream_does_not_depend_on_its_first_batch(n_rows: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 8))
+    model = BALIRegressor(random_state=0).partial_fit(X, X[:, 0])
+    assert (model.prior_variance_, model.linear_) == ([40.0], [False])

@@ -203,8 +203,8 @@ class BALIEstimator(DistributionalEstimator):
         self.layer_sizes_ = [X.shape[1], *hidden, self._n_outputs(values)]
         self.n_members_ = defaults.members(self.n_train_, X.shape[1]) if self.n_members is None else self.n_members
         candidates = self._candidates()
-        if not validated:  # nothing can be chosen: the middle of them
-            candidates = [candidates[len(candidates) // 2]]
+        if not validated:  # nothing can be chosen: the weakest, whatever the size of a first batch
+            candidates = candidates[-1:]
         self.prior_variance_ = [c.variance for c in candidates]
         self.linear_ = [c.linear for c in candidates]
         self.inference_ = self._build()
