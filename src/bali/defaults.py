@@ -10,8 +10,9 @@ MANY_COLUMNS, MANY_ROWS = 100, 10_000
 ROWS_PER_COLUMN = 10
 
 
-def like_images(n_rows: float, n_columns: int) -> bool:
-    return n_columns >= MANY_COLUMNS and n_rows >= MANY_ROWS
+def like_images(n_rows: float, n_columns: int, *, classes: bool = False) -> bool:
+    """Many columns with classes are, also where rows are few."""
+    return n_columns >= MANY_COLUMNS and (classes or n_rows >= MANY_ROWS)
 
 
 def hidden_layer_sizes(n_rows: float, n_columns: int) -> tuple[int, ...]:
@@ -35,7 +36,7 @@ def candidates(n_rows: float, n_columns: int, *, classes: bool) -> tuple[Candida
     20 to 40 for tables, 10 for images, and 400 to 6,400 for functions of one and two variables. Where the rows of a
     regression are few for its columns, bends can hardly be told from noise: there, lines are a third candidate.
     """
-    if like_images(n_rows, n_columns):
+    if like_images(n_rows, n_columns, classes=classes):
         return (Candidate(10.0),)
     if n_columns <= 3:
         return Candidate(40.0), Candidate(4000.0)
@@ -45,10 +46,10 @@ def candidates(n_rows: float, n_columns: int, *, classes: bool) -> tuple[Candida
     return (*lines, Candidate(1.0), Candidate(40.0))
 
 
-def first_variance(n_rows: float, n_columns: int) -> float:
+def first_variance(n_rows: float, n_columns: int, *, classes: bool) -> float:
     """Of a weight of the first layer that stands for 1: its outputs spread like those of nine unit-variance columns and a
     bias, whatever the number of columns, and like those of one for images."""
-    return (1.0 if like_images(n_rows, n_columns) else 10.0) / (n_columns + 1)
+    return (1.0 if like_images(n_rows, n_columns, classes=classes) else 10.0) / (n_columns + 1)
 
 
 def initial_variance(prior_variance: float) -> float:
@@ -89,8 +90,8 @@ def shares_held_out_rows(n_rows: float) -> bool:
 STREAM_RATE = 0.2
 
 
-def members(n_rows: float, n_columns: int) -> int:
+def members(n_rows: float, n_columns: int, *, classes: bool = False) -> int:
     """How many posteriors to mix, for each candidate: small tables gain most from a mixture, and it costs them least."""
-    if like_images(n_rows, n_columns):
+    if like_images(n_rows, n_columns, classes=classes):
         return 3
     return 10 if n_rows <= 1000 else 5

@@ -201,7 +201,8 @@ class BALIEstimator(DistributionalEstimator):
         if hidden is None:
             hidden = defaults.hidden_layer_sizes(self.n_train_, X.shape[1])
         self.layer_sizes_ = [X.shape[1], *hidden, self._n_outputs(values)]
-        self.n_members_ = defaults.members(self.n_train_, X.shape[1]) if self.n_members is None else self.n_members
+        own = defaults.members(self.n_train_, X.shape[1], classes=self._is_classifier)
+        self.n_members_ = own if self.n_members is None else self.n_members
         candidates = self._candidates()
         if not validated:  # nothing can be chosen: the weakest, whatever the size of a first batch
             candidates = candidates[-1:]
@@ -234,7 +235,8 @@ class BALIEstimator(DistributionalEstimator):
         linear = np.repeat(self.linear_, n_members).tolist()
         module = stacked_mlp(len(linear), self.layer_sizes_, self.activation, linear)
         module.to(self._device, getattr(torch, self.dtype_))
-        unit = unit_variances(self.layer_sizes_, defaults.first_variance(self.n_train_, self.layer_sizes_[0]))
+        first = defaults.first_variance(self.n_train_, self.layer_sizes_[0], classes=self._is_classifier)
+        unit = unit_variances(self.layer_sizes_, first)
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         variance = self._tensor(np.repeat(prior_variances, n_members))
         initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], n_members))
