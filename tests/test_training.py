@@ -123,6 +123,23 @@ def test_training_goes_on_from_the_kept_members_bit_for_bit() -> None:
     assert torch.equal(first.step(x, y), second.step(x, y))
 
 
+def test_a_small_table_is_trained_on_as_if_held_out_rows_counted_nothing() -> None:
+    """Whether folds get rows of their own or all rows with weights; also where weights or the folds' sizes differ."""
+    x, y, held_out = problem()
+    uneven = held_out.clone()
+    uneven[1, 40:47] = True
+    generator = torch.Generator().manual_seed(1)
+    for mask in (held_out, uneven):
+        for weight in (torch.ones(N_ROWS).double(), 0.5 + torch.rand(N_ROWS, generator=generator, dtype=torch.float64)):
+            expected, found = stacked([1.0, 40.0]), stacked([1.0, 40.0])
+            for _ in range(4):
+                expected.step(x, y, 0.2, (weight * ~mask).repeat(2, 1))
+            train(found, 2, x, y, weight, mask, plan(4), generator)  # which steps all members until the first check
+            for name, posterior in expected.posteriors.items():
+                torch.testing.assert_close(found.posteriors[name].mean, posterior.mean, rtol=1e-8, atol=1e-10)
+                torch.testing.assert_close(found.posteriors[name].scale, posterior.scale, rtol=1e-8, atol=1e-10)
+
+
 def test_progress_is_told_after_every_step() -> None:
     x, y, held_out = problem()
     seen: list[Progress] = []
@@ -144,8 +161,9 @@ def test_patience() -> None:
 def test_mini_batches_cover_every_row_once_an_epoch() -> None:
     from bali.training import _batches
 
-    batches = list(_batches(10, Plan(max_steps=4, batch_size=5, ema_rate=0.1), torch.device("cpu"), torch.Generator()))
+    x, of_each = torch.arange(10.0)[:, None], Plan(max_steps=4, batch_size=5, ema_rate=0.1)
+    batches = list(_batches(x, x[:, 0], torch.ones(3, 10), of_each, torch.Generator()))
     assert len(batches) == 4
     for epoch in (batches[:2], batches[2:]):
-        rows = torch.cat([batch for batch in epoch if batch is not None])
+        rows = torch.cat([batch[1] for batch in epoch])
         assert sorted(rows.tolist()) == list(range(10))

@@ -20,7 +20,7 @@ from bali.targets import gradient_scale
 from bali.updates import exact_input_update, mean_update, natural_update, noiseless_update
 
 # The unit of rounding of a Gram matrix's largest entry may amount to this share of the prior precision, not more. The error
-# of the whole matrix was 2 to 5 such units on tables, at worst 20 (columns of few values): it stays below the prior precision.
+# of the whole matrix was 2 to 5 such units on tables, at worst 20 (columns of few values): it stays below that precision.
 _ROUNDING_SHARE = 0.04
 
 

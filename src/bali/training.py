@@ -11,6 +11,7 @@ smaller steps and slower moving averages, and are mixed in the end: which of the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -202,15 +203,14 @@ def train(
     fold_weight = weight.expand(race.n_folds, -1) if held_out is None else weight * ~held_out
     score = None
     try:
-        for step, rows in enumerate(_batches(len(x), plan, x.device, generator), start=1):
-            batch = (x, y, fold_weight) if rows is None else (x[rows], y[rows], fold_weight[:, rows])
-            member_weight = batch[2].repeat(len(race.running), 1)
-            log_likelihood = float(race.inference.step(batch[0], batch[1], race.ema_rate, member_weight).mean())
+        for step, batch in enumerate(_batches(x, y, fold_weight, plan, generator), start=1):
+            rows, targets, row_weight = _for_candidates(batch, len(race.running))
+            log_likelihood = float(race.inference.step(rows, targets, race.ema_rate, row_weight).mean())
             history.loss_curve.append(-log_likelihood)
             if held_out is not None and plan.checks_at(step):
-                scores, row_weight = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
-                over = race.check(scores, row_weight, step)
-                score = float((scores * row_weight).sum(-1).max() / row_weight.sum())
+                scores, score_weight = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
+                over = race.check(scores, score_weight, step)
+                score = float((scores * score_weight).sum(-1).max() / score_weight.sum())
                 history.validation_steps.append(step)
                 history.validation_scores.append(score)
                 if over:
@@ -238,20 +238,42 @@ def _still_improves(history: History, plan: Plan) -> bool:
     return not before or max(score for _, score in checks) > max(before) + plan.last_gain
 
 
-def _batches(n: int, plan: Plan, device: torch.device, generator: torch.Generator) -> Iterator[Tensor | None]:
-    """Row numbers of each step's batch: shuffled epochs, or None for all rows."""
+#: Rows (n, d) of all folds with their weights (F, n), or a fold's own rows (F, n, d) with weights or all counting alike.
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+def _batches(x: Tensor, y: Tensor, fold_weight: Tensor, plan: Plan, generator: torch.Generator) -> Iterator[Batch]:
+    """Of each step: shuffled epochs, or all rows of a small table."""
+    if len(x) <= plan.batch_size:
+        yield from itertools.repeat(_own_rows(x, y, fold_weight), plan.max_steps)
+        return
     done = 0
     while done < plan.max_steps:
-        if n <= plan.batch_size:
-            yield None
-            done += 1
-            continue
-        order = torch.randperm(n, generator=generator, device=device)
-        for start in range(0, n - plan.batch_size + 1, plan.batch_size):
+        order = torch.randperm(len(x), generator=generator, device=x.device)
+        for start in range(0, len(x) - plan.batch_size + 1, plan.batch_size):
             if done == plan.max_steps:
                 return
-            yield order[start : start + plan.batch_size]
+            rows = order[start : start + plan.batch_size]
+            yield x[rows], y[rows], fold_weight[:, rows]
             done += 1
+
+
+def _own_rows(x: Tensor, y: Tensor, fold_weight: Tensor) -> Batch:
+    """Each fold's own rows, where all have as many: less work than rows that count 0 for some folds."""
+    n_rows = (fold_weight > 0).sum(-1)
+    if bool((n_rows != n_rows[0]).any()):
+        return x, y, fold_weight
+    rows = fold_weight.nonzero()[:, 1].reshape(len(fold_weight), -1)
+    weight = fold_weight.gather(1, rows)
+    return x[rows], y[rows], None if bool((weight == 1.0).all()) else weight
+
+
+def _for_candidates(batch: Batch, n_candidates: int) -> Batch:
+    """The same for every candidate: members are folds of the first candidate, then folds of the second, and so on."""
+    x, y, weight = batch
+    if x.dim() == 3 and n_candidates > 1:
+        x, y = (part.repeat(n_candidates, *[1] * (part.dim() - 1)) for part in (x, y))
+    return x, y, None if weight is None else weight.repeat(n_candidates, 1)
 
 
 def validation_scores(
