@@ -44,8 +44,9 @@ def _inputs() -> tuple[str, str]:
         f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
         "normal distribution makes its values most likely: a few very large values would leave all others crowded together, "
         "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
-        f"the number of columns; for images, from {MANY} columns and {WIDEST_FROM:,} rows on, it is a tenth of that. As "
-        "many columns with one common range are pixels: they share one scale."
+        f"the number of columns. Tables like images, of {MANY} columns or more (and of {WIDEST_FROM:,} rows in a "
+        "regression), have a tenth of that variance; where their columns have one common range, they are "
+        "pixels and share one scale."
     )
 
 
@@ -59,7 +60,7 @@ def _prior() -> tuple[str, str]:
         "error of the row-by-row difference; those that are left are mixed. Functions of few variables can be rough and "
         f"still be learnt, so up to {FEW_COLUMNS} columns the candidates are {few}. With fewer than "
         f"{defaults.ROWS_PER_COLUMN} rows a column, bends can hardly be told from noise: a linear model is a third "
-        f"candidate of a regression there. From {MANY} columns and {WIDEST_FROM:,} rows on there is only {many}. "
+        f"candidate of a regression there. For tables like images there is only {many}. "
         "Weights start from a variance that grows with the root of σ_r²: rough functions are found from there."
     )
 
