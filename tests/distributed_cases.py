@@ -144,6 +144,7 @@ SAME: dict[str, Callable[[Place], Results]] = {
     "other parameters, weights of rows": lambda at: train(at, normalised(), optimizer=sgd, weighted=True),
     "convolution": lambda at: train(at, fixed(images()), "categorical", outputs=3),
     "stack": lambda at: stacked(at, noise_every=2, target_noise=False, steps=12),
+    "momentum": lambda at: train(at, mlp((4, 8, 6, 2)), momentum=0.6),
     "blocks": lambda at: train(at, mlp((4, 10, 3)), "categorical", outputs=3, max_block=4),
     "sequences": lambda at: train(at, fixed(letters()), "categorical", outputs=3),
     "sequences, weights of rows": lambda at: train(at, fixed(letters()), "categorical", outputs=3, weighted=True),

@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SETTINGS |= {
     "exact inputs": {"input_moments": bali.input_moments(data("gaussian", 40, 3, 2)[0])},
     "noise every 3 steps": {"noise_every": 3, "target_noise": False},
+    "momentum": {"momentum": 0.6},
 }
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 

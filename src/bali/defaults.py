@@ -75,6 +75,11 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
     return 0.5 if n_rows <= batch_size else 0.3
 
 
+def momentum(*, classes: bool) -> float:
+    """Of the means: regressions learn several times faster with it, and better in as many steps."""
+    return 0.0 if classes else 0.7
+
+
 def steps(n_rows: float) -> int:
     """At most so many: small tables can be fitted closely, which takes long, and their steps are cheap."""
     return 2500 if n_rows <= 1000 else 1000

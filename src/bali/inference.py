@@ -59,6 +59,9 @@ class LayerwiseInference:
         at the end leave less noise.
     ema_rate
         β: a number, or a function from the step (counted from 1) to one.
+    momentum
+        μ, from 0 to less than 1: after each step the mean goes on by this share of its last movement. A smaller α then
+        learns as fast, with less noise. Needs update="mean".
     prior_variance
         Variance of the prior on the module's own weights, a number or a number per layer name (or (K,) tensors). By
         default 10 / (D_in + 1) for each layer, and 10 for embeddings, whose rows have a single one.
@@ -113,6 +116,7 @@ class LayerwiseInference:
         *,
         step_size: StepSize | Callable[[int], StepSize] = 0.5,
         ema_rate: float | Callable[[int], float] = 0.2,
+        momentum: float = 0.0,
         prior_variance: float | Tensor | Mapping[str, float | Tensor] | None = None,
         prior_mean: PriorMean = "zero",
         noise_floor: float = 0.01,
@@ -153,6 +157,7 @@ class LayerwiseInference:
             forward_dtype=forward_dtype,
             max_block=max_block,
             prior_mean=prior_mean,
+            momentum=momentum,
         )
         network = Network(module, exclude, has_optimizer=optimizer is not None, only=only)
         device = next(module.parameters()).device

@@ -25,6 +25,7 @@ from bali.layer_update import (
     forget_factors,
     gradient_average,
     precision_average,
+    velocity,
 )
 from bali.moments import Moments
 from bali.sampling import standard_normal
@@ -230,4 +231,5 @@ def _followed(
         targets = Moments(mean.new_zeros(()), next(parts), next(parts), settings.effective_size)
     if settings.reparam == "local":
         posterior.adopt_precision_factor(next(parts))
-    return LayerState(state.layer, state.prior, weights, posterior, precision, gg, targets, state.xx_is_exact)
+    moved = velocity(state, mean) if settings.momentum else None
+    return LayerState(state.layer, state.prior, weights, posterior, precision, gg, targets, state.xx_is_exact, moved)

@@ -36,6 +36,7 @@ class LayerState:
     gg: Tensor | None = None  # average of the mean squared gradient, (..., D_y)
     targets: Moments | None = None  # averages for absolute targets, natural form only
     xx_is_exact: bool = False  # XᵀX is that of all the data, and the precision stays
+    velocity: Tensor | None = None  # how far the mean went in the last step, where it has momentum
 
     @property
     def reference(self) -> Tensor:
@@ -149,8 +150,28 @@ def condition_layer(state: LayerState, statistics: LayerStatistics, settings: Se
     if settings.update == "mean":
         moments = moments.without_xx()  # it is large
     if leaves:
-        return _leave_noise(state, precision, moments, gg, rate)
-    return _condition(state, precision, moments, gg, settings, rate)
+        updated = _leave_noise(state, precision, moments, gg, rate)
+    else:
+        updated = _condition(state, precision, moments, gg, settings, rate)
+    return _with_momentum(state, updated, settings.momentum) if settings.momentum else updated
+
+
+def _with_momentum(state: LayerState, updated: LayerState, momentum: float) -> LayerState:
+    """The mean goes on in its last direction. U stays: it is positive definite whatever mean a step starts from.
+
+    U_t = (1−ρ)U_{t−1} + ρ(U₀ + AᵀR₀⁻¹A + ΔYᵀΔY − ρBᵀR_tB), and ρR_t is at most (R₀⁻¹ + XᵀX)⁻¹, with which the bracket is U₀
+    plus the least squares that a regression of this batch leaves.
+    """
+    assert updated.posterior is not None
+    if state.velocity is not None:
+        updated.posterior = updated.posterior.with_mean(updated.posterior.mean.add(state.velocity, alpha=momentum))
+    updated.velocity = velocity(state, updated.posterior.mean)
+    return updated
+
+
+def velocity(state: LayerState, mean: Tensor) -> Tensor | None:
+    """Of a layer whose mean is now this; the first step, from initial weights to a posterior, is no movement."""
+    return None if state.posterior is None else mean - state.posterior.mean
 
 
 def gradient_average(state: LayerState, statistics: LayerStatistics, settings: Settings, rate: float) -> Tensor | None:

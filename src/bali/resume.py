@@ -31,7 +31,7 @@ def state_dict(inference: LayerwiseInference) -> dict[str, Any]:
     """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
     tensors: dict[str, Tensor] = {"generator": inference.generator.get_state()}
     for name, state in inference.states.items():
-        kept = {"weights": state.weights, "precision": state.precision, "gg": state.gg}
+        kept = {"weights": state.weights, "precision": state.precision, "gg": state.gg, "velocity": state.velocity}
         if inference.settings.prior_mean == "weights":
             kept["prior_mean"] = state.prior.mean
         if state.posterior is not None:
@@ -135,7 +135,8 @@ def _load_layer(
     if "xy" in own:
         targets = Moments(own["xy"].new_zeros(()), own["xy"], own["yy"], settings.effective_size)
     exact = name == meta["input_layer"]
-    return LayerState(state.layer, prior, own["weights"], posterior, own.get("precision"), own.get("gg"), targets, exact)
+    precision, gg, moved = (own.get(key) for key in ("precision", "gg", "velocity"))
+    return LayerState(state.layer, prior, own["weights"], posterior, precision, gg, targets, exact, moved)
 
 
 def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Settings:
     forward_dtype: torch.dtype | None = None
     max_block: int | None = None
     prior_mean: PriorMean = "zero"
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -69,8 +70,10 @@ class Settings:
             raise ValueError(f"max_block must be at least 1, got {self.max_block}")
         if self.noise_every < 1:
             raise ValueError(f"noise_every must be at least 1, got {self.noise_every}")
-        if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1):
-            raise ValueError("input_moments and noise_every need update='mean'")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+        if self.update == "natural" and (self.input_moments is not None or self.noise_every > 1 or self.momentum > 0.0):
+            raise ValueError("input_moments, noise_every and momentum need update='mean'")
 
     def moves_noise_at(self, step: int) -> bool:
         """Whether a step, counted from 1, brings U up to date; the first ones, which change most, all do."""

@@ -35,6 +35,7 @@ class Plan:
     max_steps: int
     batch_size: int
     ema_rate: float
+    momentum: float = 0.0
     rate_decay: float = 0.3  # of the moving-average rate, from phase to phase
     step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
     n_phases: int = 4
@@ -199,6 +200,7 @@ def train(
     with the best posterior so far.
     """
     history = History()
+    inference.settings = replace(inference.settings, momentum=plan.momentum)
     race = Race(inference, n_candidates, plan)
     fold_weight = weight.expand(race.n_folds, -1) if held_out is None else weight * ~held_out
     score = None
