@@ -76,8 +76,8 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
 
 
 def momentum(*, classes: bool) -> float:
-    """Of the means: regressions learn several times faster with it, and better in as many steps."""
-    return 0.0 if classes else 0.7
+    """Of the means: regressions learn about twice as fast with it, and better in as many steps; classes were not measured."""
+    return 0.0 if classes else 0.5
 
 
 def steps(n_rows: float) -> int:

@@ -89,7 +89,8 @@ def _schedule() -> tuple[str, str]:
         "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
         f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
         f"and in any case after {ends} % of the steps ({few:,} up to {MANY_MEMBERS_TO:,} rows, {many:,} for more), "
-        "so that there is always time for small steps. No momentum is used."
+        "so that there is always time for small steps. In a regression the means have a momentum of "
+        f"{defaults.momentum(classes=False):g}: after a step they go on by this share of their last movement."
     )
 
 
