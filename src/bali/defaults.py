@@ -76,7 +76,7 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
 
 
 def momentum(*, classes: bool) -> float:
-    """Of the means: regressions learn about twice as fast with it, and better in as many steps; classes were not measured."""
+    """Of the means: regressions learn about twice as fast with it. Classes were not measured, and have none."""
     return 0.0 if classes else 0.5
 
 
