@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 #: From so many columns and rows on, a table is treated like images: wide layers, one prior, few members.
 MANY_COLUMNS, MANY_ROWS = 100, 10_000
+#: Functions of so few variables can be rough and still be learnt.
+FEW_COLUMNS = 3
 #: With fewer rows a column than this, one of the candidates of a regression is linear.
 ROWS_PER_COLUMN = 10
 
@@ -38,7 +40,7 @@ def candidates(n_rows: float, n_columns: int, *, classes: bool) -> tuple[Candida
     """
     if like_images(n_rows, n_columns, classes=classes):
         return (Candidate(10.0),)
-    if n_columns <= 3:
+    if n_columns <= FEW_COLUMNS:
         return Candidate(40.0), Candidate(4000.0)
     if classes:
         return Candidate(1.0), Candidate(10.0)
@@ -75,9 +77,10 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
     return 0.5 if n_rows <= batch_size else 0.3
 
 
-def momentum(*, classes: bool) -> float:
-    """Of the means: regressions learn about twice as fast with it. Classes were not measured, and have none."""
-    return 0.0 if classes else 0.5
+def momentum(n_columns: int, *, classes: bool) -> float:
+    """Of the means: regressions learn about twice as fast with it, but rough functions of few columns are fitted less
+    closely. Classes were not measured, and have none."""
+    return 0.0 if classes or n_columns <= FEW_COLUMNS else 0.5
 
 
 def steps(n_rows: float) -> int:

@@ -131,7 +131,7 @@ class BALIEstimator(DistributionalEstimator):
             max_steps=self.max_steps_,
             batch_size=self.batch_size,
             ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
-            momentum=defaults.momentum(classes=self._is_classifier),
+            momentum=defaults.momentum(self.n_features_in_, classes=self._is_classifier),
             patience=self.n_iter_no_change,
             n_samples=32 if len(rows) <= 2000 else 8,  # few rows need more of them, and can have them
         )

@@ -13,7 +13,7 @@ from bali.input_scaling import HEAVY_TAILS
 from bali.training import Plan
 
 # Rows and columns on either side of each threshold of `bali.defaults`.
-FEW_COLUMNS, COLUMNS, MANY = 3, 10, defaults.MANY_COLUMNS
+FEW_COLUMNS, COLUMNS, MANY = defaults.FEW_COLUMNS, 10, defaults.MANY_COLUMNS
 SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, defaults.MANY_ROWS, 2000, 1000
 LEAST_CLASS_SIZE, SHARED_FROM = 400, defaults.MANY_ROWS
 
@@ -89,8 +89,9 @@ def _schedule() -> tuple[str, str]:
         "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
         f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
         f"and in any case after {ends} % of the steps ({few:,} up to {MANY_MEMBERS_TO:,} rows, {many:,} for more), "
-        "so that there is always time for small steps. In a regression the means have a momentum of "
-        f"{defaults.momentum(classes=False):g}: after a step they go on by this share of their last movement."
+        "so that there is always time for small steps. In a regression of more than "
+        f"{FEW_COLUMNS} columns the means have a momentum of {defaults.momentum(COLUMNS, classes=False):g}: after a step they "
+        "go on by this share of their last movement."
     )
 
 
