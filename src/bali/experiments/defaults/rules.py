@@ -90,8 +90,8 @@ def _schedule() -> tuple[str, str]:
         f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
         f"and in any case after {ends} % of the steps ({few:,} up to {MANY_MEMBERS_TO:,} rows, {many:,} for more), "
         "so that there is always time for small steps. In a regression of more than "
-        f"{FEW_COLUMNS} columns the means have a momentum of {defaults.momentum(COLUMNS, classes=False):g}: after a step they "
-        "go on by this share of their last movement."
+        f"{FEW_COLUMNS} columns the means have a momentum of {defaults.momentum(COLUMNS, classes=False):g}: after a step "
+        "they go on by this share of their last movement."
     )
 
 
