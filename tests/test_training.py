@@ -140,6 +140,13 @@ def test_a_small_table_is_trained_on_as_if_held_out_rows_counted_nothing() -> No
                 torch.testing.assert_close(found.posteriors[name].scale, posterior.scale, rtol=1e-8, atol=1e-10)
 
 
+def test_momentum_ends_with_the_training() -> None:
+    """A model goes on from a file as it goes on from memory, and its file holds no more than posteriors."""
+    trained, _ = run([1.0], replace(plan(12), momentum=0.5))
+    assert trained.settings.momentum == 0.0
+    assert not [key for key in trained.state_dict()["tensors"] if key.endswith("velocity")]
+
+
 def test_progress_is_told_after_every_step() -> None:
     x, y, held_out = problem()
     seen: list[Progress] = []

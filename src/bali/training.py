@@ -227,9 +227,17 @@ def train(
     if history.outcome == "max_iter" and not _still_improves(history, plan):
         history.outcome = "converged"
     best = race.at_best()
+    _come_to_rest(best)
     history.chosen = [c.number for c in race.candidates]
     history.best_step = race.best.step or len(history.loss_curve)
     return best, history
+
+
+def _come_to_rest(inference: LayerwiseInference) -> None:
+    """Momentum is of the training: what is kept, saved or taken further by a stream has none."""
+    inference.settings = replace(inference.settings, momentum=0.0)
+    for state in inference.states.values():
+        state.velocity = None
 
 
 def _still_improves(history: History, plan: Plan) -> bool:
