@@ -297,7 +297,14 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert widths(rules.WIDER_FROM - 1, few) == widths(rules.SMALL, few) != widths(rules.WIDER_FROM, few)
     assert widths(rules.WIDEST_FROM, many - 1) == widths(rules.WIDEST_FROM - 1, many) != widths(rules.WIDEST_FROM, many)
     assert n_members(rules.MANY_MEMBERS_TO, few) != n_members(rules.MANY_MEMBERS_TO + 1, few) == n_members(1e6, many - 1)
-    assert defaults.steps(rules.MANY_MEMBERS_TO) != defaults.steps(rules.MANY_MEMBERS_TO + 1) == defaults.steps(1e6)
+    schedules = [
+        defaults.schedule(n, columns, classes=classes)
+        for n in (rules.MANY_MEMBERS_TO, rules.MANY_MEMBERS_TO + 1, 1e6)
+        for columns, classes in ((rules.FEW_COLUMNS, False), (rules.FEW_COLUMNS + 1, True), (rules.FEW_COLUMNS + 1, False))
+    ]
+    assert [s.steps for s in schedules] == [2500, 2500, 2000] + 6 * [1000]
+    assert [s.momentum for s in schedules] == 3 * [0.0, 0.0, 0.5]
+    assert len({s.phase_ends for i, s in enumerate(schedules) if i != 2}) == 1  # those with 2,000 steps have their own
     sizes = [(500, rules.FEW_COLUMNS), (500, rules.FEW_COLUMNS + 1), (defaults.ROWS_PER_COLUMN * few - 1, few)]
     sizes += [(rules.WIDEST_FROM, many)]
     assert len({defaults.candidates(*size, classes=False) for size in sizes}) == 4
@@ -310,6 +317,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     text = " ".join(" ".join(rules.rules()).split())
     assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
     assert "after 50, 70 and 85 % of the steps (2,500 up to 1,000 rows, 1,000 for more)" in text
+    assert "2,000 steps are enough for up to 1,000 rows there, and phases end after 60, 85 and 95 %" in text
 
 
 def test_page_in_the_repository_is_that_of_its_lines() -> None:

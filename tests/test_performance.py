@@ -148,7 +148,11 @@ def test_time_to_quality_is_compared_at_the_best_learning_rate() -> None:
     ]
     assert quality_page.comparison(lines, 0, "Adam").ratio == 6.0 / 4.0
     assert quality_page.comparison(lines, 0, "MC dropout").ratio == 9.0 / 30.0
-    assert [bar.is_met for bar in quality_page.bars(lines)] == [False, True]
+    assert quality_page.comparison(lines, 0, "Adam").step_ratio == 40 / 40
+    assert quality_page.comparison(lines, 0, "MC dropout").step_ratio == 60 / 40
+    assert [bar.is_met for bar in quality_page.bars(lines)] == [False, True, False]
+    slow = [lines[0], race_line("Adam", 1e-3, *[(i, 0.1 - 0.005 * i) for i in range(1, 5)]), *lines[3:]]
+    assert [(bar.measured, bar.is_met) for bar in quality_page.bars(slow)][-1] == (40 / 80, True)
     lines[3] = race_line("MC dropout", 1e-3, (2.0, 0.05))
     assert quality_page.comparison(lines, 0, "MC dropout").own_seconds is None
     assert quality_page.bars(lines)[1].verdict == "missed"

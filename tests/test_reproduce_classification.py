@@ -18,6 +18,7 @@ from bali.experiments.lines import read_lines
 from bali.experiments.reproduce import classification, classification_page, run, settings
 from bali.experiments.reproduce.classifiers import Predict, fit_classifier
 from bali.experiments.reproduce.job import Line
+from bali.experiments.reproduce.members import standard_pixels
 from bali.predictive import ClassPredictive
 
 METHODS = ["paper", "local", "map", "mc_dropout"]
@@ -166,6 +167,16 @@ def test_pixels_are_scaled_and_table_columns_are_not() -> None:
     sizes = [784, 256, 256, 10]
     assert settings.CLASSIFICATION["mnist"].unit_variances(sizes) == {"0": 1 / 785, "2": 1 / 257, "4": 1 / 257}
     assert settings.CLASSIFICATION["spam"].unit_variances([57, 256, 256, 2])["0"] == 1.0
+
+
+def test_pixels_share_the_scale_of_the_training_images_also_those_of_another_set() -> None:
+    split = images("mnist").split(0)
+    pool = classification.pool_of(images("mnist"), settings.CLASSIFICATION["mnist"])
+    every = split.X_train.astype(float)
+    for pixels, found in ((split.X_train, pool.x), (split.X_test, pool.x_test[0])):
+        np.testing.assert_allclose(found, (pixels - every.mean()) / every.std(), rtol=1e-4, atol=1e-5)
+    others = images("fashion_mnist").split(0).X_test
+    np.testing.assert_allclose(standard_pixels(others, split), (others - every.mean()) / every.std(), rtol=1e-4, atol=1e-5)
 
 
 def test_defaults_are_judged_beside_the_papers_bali() -> None:

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from bali import distributed, likelihoods
+from bali.averaging import AveragedMeans
 from bali.estimator_files import load
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.files import ModelFileError
@@ -21,6 +22,7 @@ __version__ = version("bali-torch")
 
 __all__ = [
     "MNIW",
+    "AveragedMeans",
     "BALIClassifier",
     "BALIRegressor",
     "HealthWarning",

@@ -77,15 +77,23 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
     return 0.5 if n_rows <= batch_size else 0.3
 
 
-def momentum(n_columns: int, *, classes: bool) -> float:
-    """Of the means: regressions learn about twice as fast with it, but rough functions of few columns are fitted less
-    closely. Classes were not measured, and have none."""
-    return 0.0 if classes or n_columns <= FEW_COLUMNS else 0.5
+class Schedule(NamedTuple):
+    steps: int  # at most so many
+    phase_ends: tuple[float, ...]  # the shares of them after which a phase is over in any case
+    momentum: float  # of the means
 
 
-def steps(n_rows: float) -> int:
-    """At most so many: small tables can be fitted closely, which takes long, and their steps are cheap."""
-    return 2500 if n_rows <= 1000 else 1000
+def schedule(n_rows: float, n_columns: int, *, classes: bool) -> Schedule:
+    """Small tables can be fitted closely, which takes long, and their steps are cheap.
+
+    Regressions learn about twice as fast with momentum, and small ones come to rest sooner: there, small steps at the end
+    are worth less than large ones before. Rough functions of few columns are fitted less closely with it, and classes were
+    not measured: they have none.
+    """
+    with_momentum = not classes and n_columns > FEW_COLUMNS
+    if n_rows <= 1000 and with_momentum:
+        return Schedule(2000, (0.6, 0.85, 0.95), 0.5)
+    return Schedule(2500 if n_rows <= 1000 else 1000, (0.5, 0.7, 0.85), 0.5 if with_momentum else 0.0)
 
 
 def shares_held_out_rows(n_rows: float) -> bool:

@@ -35,11 +35,11 @@ class Plan:
     max_steps: int
     batch_size: int
     ema_rate: float
+    phase_ends: tuple[float, ...] = (0.5, 0.7, 0.85)  # shares of `max_steps` after which a phase is over in any case
     momentum: float = 0.0
     rate_decay: float = 0.3  # of the moving-average rate, from phase to phase
     step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
     n_phases: int = 4
-    phase_ends: tuple[float, ...] = (0.5, 0.7, 0.85)  # shares of `max_steps` after which a phase is over in any case
     check_every: int = 25
     check_growth: float = 0.06  # checks are apart by at least this share of the steps done: late steps change little
     patience: int = 4  # checks without an improvement of `tolerance` that end a candidate's phase

@@ -129,9 +129,10 @@ class BALIEstimator(DistributionalEstimator):
             masks = masks if masks.any() else None
         plan = Plan(
             max_steps=self.max_steps_,
+            phase_ends=self._schedule.phase_ends,
             batch_size=self.batch_size,
             ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
-            momentum=defaults.momentum(self.n_features_in_, classes=self._is_classifier),
+            momentum=self._schedule.momentum,
             patience=self.n_iter_no_change,
             n_samples=32 if len(rows) <= 2000 else 8,  # few rows need more of them, and can have them
         )
@@ -217,7 +218,11 @@ class BALIEstimator(DistributionalEstimator):
     @property
     def max_steps_(self) -> int:
         """Of a fit to this many rows."""
-        return defaults.steps(self.n_train_) if self.max_iter is None else self.max_iter
+        return self._schedule.steps if self.max_iter is None else self.max_iter
+
+    @property
+    def _schedule(self) -> defaults.Schedule:
+        return defaults.schedule(self.n_train_, self.n_features_in_, classes=self._is_classifier)
 
     @property
     def _stream_rate(self) -> float:

@@ -80,19 +80,26 @@ def _effective_size() -> tuple[str, str]:
 def _schedule() -> tuple[str, str]:
     model = BALIRegressor()
     whole, batches = (defaults.ema_rate(n, model.batch_size) for n in (model.batch_size, model.batch_size + 1))
-    few, many = defaults.steps(MANY_MEMBERS_TO), defaults.steps(MANY_MEMBERS_TO + 1)
-    ends = _listed([100 * share for share in Plan.phase_ends])
+    plain, short, large = (
+        defaults.schedule(n, columns, classes=False)
+        for n, columns in ((MANY_MEMBERS_TO, FEW_COLUMNS), (MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS))
+    )
     return "Step size α, averaging rate β and their schedule", (
         f"Training has {Plan.n_phases} phases. It starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where "
         f"a table has more than the {model.batch_size:,} rows of a batch, whose averages need more memory). "
         f"From phase to phase α is multiplied by {Plan.step_decay:g} and β by {Plan.rate_decay:g}, and each "
         "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
         f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
-        f"and in any case after {ends} % of the steps ({few:,} up to {MANY_MEMBERS_TO:,} rows, {many:,} for more), "
-        "so that there is always time for small steps. In a regression of more than "
-        f"{FEW_COLUMNS} columns the means have a momentum of {defaults.momentum(COLUMNS, classes=False):g}: after a step "
-        "they go on by this share of their last movement."
+        f"and in any case after {_ends(plain)} % of the steps ({plain.steps:,} up to {MANY_MEMBERS_TO:,} rows, "
+        f"{large.steps:,} for more), so that there is always time for small steps. In a regression of more than "
+        f"{FEW_COLUMNS} columns the means have a momentum of {short.momentum:g}: after a step they go on by this share of "
+        f"their last movement. They come to rest sooner, so {short.steps:,} steps are enough for up to "
+        f"{MANY_MEMBERS_TO:,} rows there, and phases end after {_ends(short)} %."
     )
+
+
+def _ends(schedule: defaults.Schedule) -> str:
+    return _listed([100 * share for share in schedule.phase_ends])
 
 
 def _members() -> tuple[str, str]:

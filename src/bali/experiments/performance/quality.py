@@ -21,9 +21,8 @@ from bali.experiments.performance.images import Images, mnist
 from bali.experiments.performance.timing import Clock
 from bali.experiments.performance.trainings import (
     SIZES,
-    VARIANTS,
     AdamTraining,
-    BALITraining,
+    AveragedTraining,
     DropoutTraining,
     Training,
     perceptron,
@@ -32,8 +31,7 @@ from bali.experiments.performance.trainings import (
 
 LEARNING_RATES = (5e-4, 1e-3, 2e-3)
 DROPOUT = 0.1
-#: The variant that races.
-BALI = list(VARIANTS)[-1]
+BALI = "BALI"
 Batches = list[tuple[Tensor, Tensor]]
 
 
@@ -105,7 +103,7 @@ def entrants(x: Tensor, seed: int, sizes: Sequence[int]) -> list[Racer]:
             lambda: DropoutTraining(perceptron(sizes, seed, DROPOUT), learning_rate),
         )
 
-    own = Racer(BALI, {}, lambda: BALITraining(VARIANTS[BALI](perceptron(sizes, seed), x, seed)))
+    own = Racer(BALI, {}, lambda: AveragedTraining(perceptron(sizes, seed), x, seed))
     return [own, *map(adam, LEARNING_RATES), *map(dropout, LEARNING_RATES)]
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from bali.experiments.performance.bench import Bar, Bench, Line, paragraph, table
 from bali.experiments.performance.quality import BALI, DROPOUT, LEARNING_RATES, jobs
+from bali.experiments.performance.trainings import AveragedTraining
 from bali.plots import BLUE, MUTED, VERMILLION, new_figure
 
 #: BALI's time to Adam's best NLL, at most so many times another method's time to its own best.
 LIMITS = {"Adam": 1.0, "MC dropout": 0.5}
+#: Likewise for steps, of Adam's.
+STEP_LIMIT = 0.5
 
 
 @dataclass(frozen=True)
@@ -21,22 +24,24 @@ class Comparison:
     """BALI with the other method, at that one's best learning rate, in one race."""
 
     other: Line
-    own_seconds: float | None  # until BALI was as good as the other ever was; None where it never was
+    own_steps: int | None  # until BALI was as good as the other ever was; None where it never was
+    own_seconds: float | None
 
     @property
     def ratio(self) -> float:
         return math.inf if self.own_seconds is None else self.own_seconds / self.other["seconds_to_best"]
 
-
-def seconds_to(line: Line, nll: float) -> float | None:
-    return next((seconds for _, seconds, value in line["curve"] if value <= nll), None)
+    @property
+    def step_ratio(self) -> float:
+        return math.inf if self.own_steps is None else self.own_steps / self.other["steps_to_best"]
 
 
 def comparison(lines: Sequence[Line], seed: int, method: str) -> Comparison:
     race = [line for line in lines if line["seed"] == seed]
     other = min((line for line in race if line["method"] == method), key=lambda line: float(line["best_nll"]))
     (own,) = (line for line in race if line["method"] == BALI)
-    return Comparison(other, seconds_to(own, other["best_nll"]))
+    reached = (point[:2] for point in own["curve"] if point[2] <= other["best_nll"])
+    return Comparison(other, *next(reached, (None, None)))
 
 
 def seeds(lines: Sequence[Line]) -> list[int]:
@@ -50,10 +55,15 @@ def bars(lines: Sequence[Line]) -> list[Bar]:
         for seed in seeds(lines):
             own, other = comparison(lines, seed, "Adam").own_seconds, comparison(lines, seed, method).other
             ratios.append(math.inf if own is None else own / other["seconds_to_best"])
-        ratio = statistics.median(ratios)
         what = f"{BALI}: time to Adam's best validation NLL, of {method}'s time to its own best"
-        found.append(Bar(what, ratio if math.isfinite(ratio) else None, limit))
-    return found
+        found.append(_bar(what, ratios, limit))
+    what = f"{BALI}: steps to Adam's best validation NLL, of Adam's own"
+    return [*found, _bar(what, [comparison(lines, seed, "Adam").step_ratio for seed in seeds(lines)], STEP_LIMIT)]
+
+
+def _bar(what: str, ratios: list[float], limit: float) -> Bar:
+    ratio = statistics.median(ratios)
+    return Bar(what, ratio if math.isfinite(ratio) else None, limit)
 
 
 def section(lines: Sequence[Line]) -> list[str]:
@@ -69,29 +79,43 @@ def section(lines: Sequence[Line]) -> list[str]:
                     method,
                     f"{c.other['learning_rate']:g}",
                     f"{c.other['best_nll']:.4f}",
+                    f"{c.other['steps_to_best']:,}",
+                    "never" if never else f"{c.own_steps:,}",
+                    "–" if never else f"{c.step_ratio:.2f}",
                     f"{c.other['seconds_to_best']:.1f}",
-                    "never" if c.own_seconds is None else f"{c.own_seconds:.1f}",
+                    "never" if never else f"{c.own_seconds:.1f}",
                     "–" if never else f"{c.ratio:.2f}",
                 )
             )
-    own = [line for line in lines if line["method"] == BALI]
-    best = ", ".join(f"{line['best_nll']:.4f} after {line['seconds_to_best']:.1f} s" for line in own)
+    best = ", ".join(
+        f"{line['best_nll']:.4f} after {line['seconds_to_best']:.1f} s" for line in lines if line["method"] == BALI
+    )
+    own = AveragedTraining.SETTINGS
     rates = ", ".join(f"{rate:g}" for rate in LEARNING_RATES)
     return [
         *paragraph(
             f"The network 784-256-256-10 on {first['data']}, batches of {first['batch']:,}, with validation rows",
             "taken from the",
             "end of the training rows. How long BALI trains until it is as good on them as the other method",
-            "ever is, and how",
+            "ever is, in steps and seconds, and how",
             f"long that one took. Adam and MC dropout (rate {DROPOUT:g}) race with learning rates {rates}, and",
             "the best is taken.",
+            f"BALI has a step size of {own['step_size']:g}, a momentum of {own['momentum']:g}, exact input statistics,",
+            f"a new U every {own['noise_every']} steps, and predicts from averaged means",
+            f"(rate {AveragedTraining.AVERAGE_RATE:g}).",
             f"All methods take turns of {first['chunk']} steps and stop when {first['patience']} steps brought",
             "nothing. Clocks",
             f"stand still during validation ({first['samples']} samples for BALI and MC dropout). Threads:",
             f"{first['threads']}.",
         ),
         "",
-        *table(("seed", "method", "learning rate", "its best NLL", "after, s", f"{BALI}, s", "ratio"), rows),
+        *table(
+            (
+                *("seed", "method", "learning rate", "its best NLL", "after steps", f"{BALI}, steps", "ratio"),
+                *("after, s", f"{BALI}, s", "ratio"),
+            ),
+            rows,
+        ),
         "",
         f"The lowest NLL of {BALI}, by seed: {best}.",
         "",

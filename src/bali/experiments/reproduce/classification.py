@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_curve
 from torch import Tensor
@@ -23,7 +24,7 @@ from bali import datasets, metrics
 from bali.estimators import BALIClassifier
 from bali.experiments.reproduce.classifiers import Predict, fit_classifier
 from bali.experiments.reproduce.job import Job, Line
-from bali.experiments.reproduce.members import Pool, image_pool, split_of, splits_of, table_pool
+from bali.experiments.reproduce.members import Pool, image_pool, split_of, splits_of, standard_pixels, table_pool
 from bali.experiments.reproduce.settings import ADAM, CLASSIFICATION, PaperSetting
 from bali.predictive import ClassPredictive
 
@@ -92,7 +93,7 @@ def pool_of(data: datasets.Dataset, setting: PaperSetting) -> Pool:
 
 
 def paper_scores(
-    data: datasets.Dataset, setting: PaperSetting, method: str, others: Tensor | None, n_checks: int, seed: int = 0
+    data: datasets.Dataset, setting: PaperSetting, method: str, others: NDArray[Any] | None, n_checks: int, seed: int = 0
 ) -> list[Line]:
     """Test scores and learning curves of every member."""
     pool = pool_of(data, setting)
@@ -117,12 +118,15 @@ def paper_scores(
         if checks:
             line["curve"] = curves[k].points
         if others is not None:
-            line["ood"] = detection(inside, predict(k, others, setting.n_samples))
+            outside = standard_pixels(others, split_of(data, setting, 0, published=True))
+            line["ood"] = detection(inside, predict(k, outside, setting.n_samples))
         lines.append(line)
     return lines
 
 
-def default_scores(data: datasets.Dataset, setting: PaperSetting, k: int, others: Tensor | None, *, quick: bool) -> Line:
+def default_scores(
+    data: datasets.Dataset, setting: PaperSetting, k: int, others: NDArray[Any] | None, *, quick: bool
+) -> Line:
     """One split, or seed, by the estimator with its defaults; of the setting only the number of rows counts."""
     images = data.image_shape is not None
     split = split_of(data, setting, 0 if images else k, published=images)
@@ -133,7 +137,7 @@ def default_scores(data: datasets.Dataset, setting: PaperSetting, k: int, others
     inside = model.pred_dist(split.X_test)
     line = scores(inside, torch.as_tensor(split.y_test)) | {"settings": changed, "steps": model.n_iter_, "seed": k}
     if others is not None:
-        line["ood"] = detection(inside, model.pred_dist((255 * others).numpy()))
+        line["ood"] = detection(inside, model.pred_dist(others))
     return line
 
 
@@ -174,10 +178,9 @@ def scores(predictive: ClassPredictive, y: Tensor) -> Line:
 # --- images of another kind -------------------------------------------------------------------------------------
 
 
-def _other_images(name: str, setting: PaperSetting) -> Tensor:
-    """Test images of the other set, (n, D), from 0 to 1."""
-    other = datasets.load(OTHER[name]).split(0).X_test[: setting.max_rows]
-    return torch.as_tensor(other, dtype=torch.float32) / 255.0
+def _other_images(name: str, setting: PaperSetting) -> NDArray[Any]:
+    """Test images of the other set, (n, D), pixels as they are."""
+    return datasets.load(OTHER[name]).split(0).X_test[: setting.max_rows]
 
 
 def detection(inside: ClassPredictive, outside: ClassPredictive) -> Line:

@@ -75,11 +75,17 @@ def table_pool(splits: Sequence[Split], n_classes: int) -> Pool:
 
 
 def image_pool(split: Split, n_seeds: int, n_classes: int) -> Pool:
-    """A given split for all seeds; pixels are numbers from 0 to 1."""
-    x, x_test = (_float32(pixels) / 255.0 for pixels in (split.X_train, split.X_test))
+    """A given split for all seeds; all pixels share one mean and one scale."""
+    x, x_test = (standard_pixels(pixels, split) for pixels in (split.X_train, split.X_test))
     y, y_test = torch.as_tensor(split.y_train), torch.as_tensor(split.y_test)
     rows = torch.arange(len(y)).expand(n_seeds, -1)
     return Pool(x, y, rows, [x_test] * n_seeds, [y_test] * n_seeds, n_classes)
+
+
+def standard_pixels(pixels: NDArray[Any], split: Split) -> Tensor:
+    """At the unit scale of all training pixels together, as a network that was trained on the split expects them."""
+    seen = _float32(split.X_train)
+    return (_float32(pixels) - seen.mean()) / seen.std()
 
 
 def _standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[Tensor, Tensor]:
