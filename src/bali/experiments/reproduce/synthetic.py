@@ -204,6 +204,7 @@ def draw_curves(lines: dict[str, Line], title: str, path: Path, against: Sequenc
                 ax.plot(line[unit], [-v for v in line[part]], style, color=colour, label=f"{name}, {part}")
         ax.set_xlabel(unit)
         ax.set_ylabel("negative log-likelihood")
-        ax.set_title(title)
-    axes[0].legend(fontsize="small")
+    figure.suptitle(title)
+    # Curves go everywhere: below them is the only place that is free whatever they do.
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines), frameon=False)
     figure.savefig(path, dpi=100)
