@@ -56,7 +56,7 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
         "",
         "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise: no model's RMSE on new",
         "rows is below 1). A step takes in at most 2,048 rows, so the number of steps bounds the time. Written by",
-        "`bali bench rows`, with the defaults of an earlier state of the code.",
+        "`bali bench rows`.",
         "",
         "| rows | fit, s | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
         "|---|---|---|---|---|---|---|",
