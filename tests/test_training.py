@@ -174,3 +174,61 @@ def test_mini_batches_cover_every_row_once_an_epoch() -> None:
     for epoch in (batches[:2], batches[2:]):
         rows = torch.cat([batch[1] for batch in epoch])
         assert sorted(rows.tolist()) == list(range(10))
+
+
+def test_the_step_size_grows_at_first_and_falls_from_phase_to_phase() -> None:
+    race = Race(stacked([10.0]), 1, replace(plan(100), warm_up=0.2, decay=0.5, ema_rate=0.4))
+    x, y, _ = problem()
+    sizes = []
+    for number in (1, 10, 20, 50):
+        race.step(number, x, y, None)
+        sizes.append(race.inference.settings.step_size)
+    torch.testing.assert_close(sizes, [0.5 * warm for warm in (0.05, 0.5, 1.0, 1.0)])  # 0.5 is the inference's own
+    race.check(torch.zeros(1, 40), torch.ones(40), step=50)  # half of the steps are done: the phase is over
+    race.step(51, x, y, None)
+    assert (race.phase, race.inference.settings.step_size) == (2, 0.25)
+
+
+def test_rate_and_momentum_are_not_more_than_a_whole_step() -> None:
+    x, y, _ = problem()
+    for rate, momentum in ((0.3, 0.5), (0.6, 0.4), (1.0, 0.0)):
+        race = Race(stacked([10.0]), 1, replace(plan(), ema_rate=rate, momentum=0.5))
+        race.step(1, x, y, None)
+        assert abs(race.inference.settings.momentum - momentum) < 1e-12
+
+
+def test_averaged_means_are_scored_and_kept_and_stay_with_their_members() -> None:
+    x, y, _ = problem()
+    race = Race(stacked([1.0, 10.0, 40.0]), 3, replace(plan(), averaging=0.25, patience=2))
+    history: list[Tensor] = []
+    for number in range(1, 7):
+        race.step(number, x, y, None)
+        history.append(race.inference.posteriors["0"].mean.clone())
+    expected = history[0]
+    for number, mean in enumerate(history[1:], start=2):
+        expected = expected.lerp(mean, max(0.25, 1 / number))
+    torch.testing.assert_close(race.predictor.posteriors["0"].mean, expected)
+    weight = torch.ones(40, dtype=torch.float64)
+    for step, score in ((5, 0.0), (10, -1.0), (15, -2.0)):  # the second one goes on improving, the others do not
+        scores = torch.full((len(race.running), 40), score, dtype=torch.float64)
+        scores[[c.number for c in race.running].index(1)] = 0.01 * step
+        race.check(scores, weight, step)
+    assert [c.number for c in race.running] == [1]
+    torch.testing.assert_close(race.predictor.posteriors["0"].mean, expected[N_FOLDS : 2 * N_FOLDS])
+    race.step(7, x, y, None)
+    later = expected[N_FOLDS : 2 * N_FOLDS].lerp(race.inference.posteriors["0"].mean, 0.25)
+    torch.testing.assert_close(race.predictor.posteriors["0"].mean, later)
+    torch.testing.assert_close(race.at_best().posteriors["0"].mean, expected[N_FOLDS : 2 * N_FOLDS])
+
+
+def test_what_is_kept_has_the_step_size_that_was_asked_for() -> None:
+    trained, _ = run([1.0], replace(plan(12), warm_up=0.9, averaging=0.1))
+    assert trained.settings.step_size == 0.5
+
+
+def test_a_weaker_prior_may_catch_up_while_steps_are_large() -> None:
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    for decay, left in ((0.5, [0, 1]), (0.3, [0])):
+        race = Race(stacked([1.0, 10.0]), 2, replace(plan(100), decay=decay))
+        race.check(torch.stack([noise, noise - 1.0]), torch.ones(40), step=50)
+        assert (race.phase, [c.number for c in race.candidates]) == (2, left)

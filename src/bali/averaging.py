@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,13 @@ class AveragedMeans:
             for name, state in self._inference.states.items()
             if (posterior := state.posterior) is not None
         }
+        return averaged
+
+    def of_members(self, taken: LayerwiseInference, index: Sequence[int]) -> AveragedMeans:
+        """The averages of some of the stacked members, to go on beside an inference over these."""
+        averaged = AveragedMeans(taken, self.rate)
+        averaged.steps = self.steps
+        averaged.means = {name: mean[list(index)] for name, mean in self.means.items()}
         return averaged
 
     def state_dict(self) -> dict[str, Any]:

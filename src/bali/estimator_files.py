@@ -19,7 +19,7 @@ KIND = "estimator"
 _ARRAYS = ("input_scaling_", "target_mean_", "target_scale_")
 _PLAIN = (
     "n_features_in_", "layer_sizes_", "n_train_", "prior_variance_", "linear_", "temperature_", "seed_", "dtype_",
-    "n_outputs_", "noise_scale_", "noise_dof_",
+    "n_outputs_", "noise_scale_", "noise_dof_", "prior_widening_",
     "n_members_", "_y_is_1d", "n_iter_", "best_iter_", "loss_curve_", "validation_steps_", "validation_scores_",
     "settings_", "noise_factor_", "validation_score_",
 )  # fmt: skip

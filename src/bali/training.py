@@ -4,9 +4,12 @@ Stacked members are C candidate settings × F folds (candidates outer). Each fol
 that a candidate's score is over all held-out rows and candidates are compared on the same ones.
 
 Candidates run side by side, from the strongest prior to the weakest. Those that stopped improving leave the stack for the
-rest of a phase, and so do those that are far behind, but for weaker priors in the first phase, which learn more slowly. At
+rest of a phase, and so do those that are far behind, but for weaker priors in early phases, which learn more slowly. At
 the end of a phase candidates that are clearly worse than the best are out; the others go on from their best points, with
 smaller steps and slower moving averages, and are mixed in the end: which of them is better cannot be told from the data.
+
+Scores are those of averaged means, and it is these that are kept: large steps then show what they have learnt, beneath the
+noise that they make.
 """
 
 from __future__ import annotations
@@ -21,9 +24,13 @@ import torch
 from torch import Tensor
 
 from bali import resume
+from bali.averaging import AveragedMeans
 from bali.calibration import calibrated_scores
 from bali.held_out import predict_held_out
 from bali.inference import LayerwiseInference
+
+#: Phases are early while the step size is at least this share of what it was at the start.
+EARLY = 0.5
 
 Outcome = Literal["converged", "max_iter", "interrupted"]
 
@@ -36,10 +43,10 @@ class Plan:
     batch_size: int
     ema_rate: float
     phase_ends: tuple[float, ...] = (0.5, 0.7, 0.85)  # shares of `max_steps` after which a phase is over in any case
+    decay: float = 0.3  # of step size and moving-average rate, from phase to phase: steps are a noise on the weights too
     momentum: float = 0.0
-    rate_decay: float = 0.3  # of the moving-average rate, from phase to phase
-    step_decay: float = 0.3  # of the step size, likewise: it is a noise on the targets, and so on the weights
-    n_phases: int = 4
+    averaging: float = 1.0  # rate of the averages of the means; 1 keeps the last ones
+    warm_up: float = 0.0  # share of `max_steps` in which the step size grows from nothing
     check_every: int = 25
     check_growth: float = 0.06  # checks are apart by at least this share of the steps done: late steps change little
     patience: int = 4  # checks without an improvement of `tolerance` that end a candidate's phase
@@ -103,16 +110,48 @@ class Race:
         self.n_folds = (inference.network.members or 1) // n_candidates
         self.candidates = [Candidate(c) for c in range(n_candidates)]
         self.running = list(self.candidates)
-        self.inference = inference
+        assert isinstance(inference.settings.step_size, float | int)
+        self.step_size = inference.settings.step_size  # of the first phase
         self.phase = 1
+        self._run(inference)
+
+    def _run(self, inference: LayerwiseInference, averaged: AveragedMeans | None = None) -> None:
+        self.inference = inference
+        self.averaged = AveragedMeans(inference, self.plan.averaging) if averaged is None else averaged
+
+    @property
+    def predictor(self) -> LayerwiseInference:
+        """What is scored and kept."""
+        return self.averaged.inference() if self.averaged.steps else self.inference
 
     @property
     def best(self) -> Candidate:
         return max(self.candidates, key=lambda c: c.score)
 
     @property
-    def ema_rate(self) -> float:
-        return self.plan.ema_rate * self.plan.rate_decay ** (self.phase - 1)
+    def decay(self) -> float:
+        """What is left of step size and moving-average rate."""
+        return self.plan.decay ** (self.phase - 1)
+
+    @property
+    def is_early(self) -> bool:
+        """While steps are large, weaker priors may still catch up."""
+        return self.decay >= EARLY
+
+    def step(self, number: int, x: Tensor, y: Tensor, weight: Tensor | None) -> float:
+        """One step of all that are running, counted from 1; the mean log-likelihood of its rows.
+
+        The step size grows at first: where it becomes too large for the table, scores stop growing, and the next phase
+        starts from the best point before. Rate and momentum together never move a mean by more than one whole step.
+        """
+        rate = self.plan.ema_rate * self.decay
+        warm = number / max(number, self.plan.warm_up * self.plan.max_steps)
+        momentum = min(self.plan.momentum, 1.0 - rate)
+        settings = self.inference.settings
+        self.inference.settings = replace(settings, step_size=self.step_size * self.decay * warm, momentum=momentum)
+        log_likelihood = self.inference.step(x, y, rate, weight)
+        self.averaged.update()
+        return float(log_likelihood.mean())
 
     def _members(self, places: list[int]) -> list[int]:
         return [place * self.n_folds + fold for place in places for fold in range(self.n_folds)]
@@ -124,7 +163,7 @@ class Race:
         for place, (candidate, score) in enumerate(zip(self.running, means.tolist(), strict=True)):
             if candidate.see(score, self.plan.tolerance):
                 candidate.score, candidate.row_scores, candidate.step = score, scores[place], step
-                candidate.state = self.inference.take_members(self._members([place])).state_dict()
+                candidate.state = self.predictor.take_members(self._members([place])).state_dict()
             candidate.trailed = candidate.trailed + 1 if self._is_out(candidate) else 0
         patience = self.plan.patience
         going = [place for place, c in enumerate(self.running) if c.waited < patience and c.trailed < patience]
@@ -133,28 +172,27 @@ class Race:
         if not going or (late and step < self.plan.max_steps):
             return self._next_phase()
         if len(going) < len(self.running):
-            self.inference = self.inference.take_members(self._members(going))
+            members = self._members(going)
+            taken = self.inference.take_members(members)
+            self._run(taken, self.averaged.of_members(taken, members))
             self.running = [self.running[place] for place in going]
         return False
 
     def _next_phase(self) -> bool:
-        if self.phase == self.plan.n_phases:
+        if self.phase > len(self.plan.phase_ends):
             return True
         self.phase += 1
-        self.inference = self.at_best()
-        start = self.inference.settings.step_size
-        assert not callable(start)
-        step_size = start * self.plan.step_decay ** (self.phase - 1)
-        self.inference.settings = replace(self.inference.settings, step_size=step_size)
+        self.candidates = [c for c in self.candidates if not (self._is_out(c) if self.is_early else self._is_behind(c, 1.0))]
+        self._run(self._best_points())
         self.running = list(self.candidates)
         for candidate in self.running:
             candidate.waited = 0
         return False
 
     def _is_out(self, candidate: Candidate) -> bool:
-        """Whether it is far behind. In the first phase that may only mean to be slower, if its prior is weaker than that
-        of the best: such candidates often end ahead. Priors weaken with the number of the candidate."""
-        may_catch_up = self.phase == 1 and candidate.number > self.best.number
+        """Whether it is far behind. Early on that may only mean to be slower, if its prior is weaker than that of the best:
+        such candidates often end ahead. Priors weaken with the number of the candidate."""
+        may_catch_up = self.is_early and candidate.number > self.best.number
         return not may_catch_up and self._is_behind(candidate, 2.0)
 
     def _is_behind(self, candidate: Candidate, n_errors: float) -> bool:
@@ -173,8 +211,11 @@ class Race:
         Where nothing has been scored, everything stays as it is.
         """
         if self.best.state is None:
-            return self.inference
+            return self.predictor
         self.candidates = [c for c in self.candidates if not self._is_behind(c, 1.0)]
+        return self._best_points()
+
+    def _best_points(self) -> LayerwiseInference:
         states = [c.state for c in self.candidates if c.state is not None]
         inference = self.whole.take_members(self._members([c.number for c in self.candidates]))
         generator_state = self.inference.generator.get_state()
@@ -200,17 +241,16 @@ def train(
     with the best posterior so far.
     """
     history = History()
-    inference.settings = replace(inference.settings, momentum=plan.momentum)
     race = Race(inference, n_candidates, plan)
     fold_weight = weight.expand(race.n_folds, -1) if held_out is None else weight * ~held_out
     score = None
     try:
         for step, batch in enumerate(_batches(x, y, fold_weight, plan, generator), start=1):
             rows, targets, row_weight = _for_candidates(batch, len(race.running))
-            log_likelihood = float(race.inference.step(rows, targets, race.ema_rate, row_weight).mean())
+            log_likelihood = race.step(step, rows, targets, row_weight)
             history.loss_curve.append(-log_likelihood)
             if held_out is not None and plan.checks_at(step):
-                scores, score_weight = validation_scores(race.inference, x, y, weight, held_out, plan.n_samples)
+                scores, score_weight = validation_scores(race.predictor, x, y, weight, held_out, plan.n_samples)
                 over = race.check(scores, score_weight, step)
                 score = float((scores * score_weight).sum(-1).max() / score_weight.sum())
                 history.validation_steps.append(step)
@@ -227,15 +267,15 @@ def train(
     if history.outcome == "max_iter" and not _still_improves(history, plan):
         history.outcome = "converged"
     best = race.at_best()
-    _come_to_rest(best)
+    _come_to_rest(best, race.step_size)
     history.chosen = [c.number for c in race.candidates]
     history.best_step = race.best.step or len(history.loss_curve)
     return best, history
 
 
-def _come_to_rest(inference: LayerwiseInference) -> None:
-    """Momentum is of the training: what is kept, saved or taken further by a stream has none."""
-    inference.settings = replace(inference.settings, momentum=0.0)
+def _come_to_rest(inference: LayerwiseInference, step_size: float) -> None:
+    """The course of the training ends with it: what is kept, saved or taken further by a stream knows nothing of it."""
+    inference.settings = replace(inference.settings, step_size=step_size, momentum=0.0)
     for state in inference.states.values():
         state.velocity = None
 

@@ -31,6 +31,7 @@ from bali.progress import training_bar
 from bali.settings import Reparam
 from bali.threads import threads_for
 from bali.training import Plan, Progress, train
+from bali.widening import widened
 
 #: Weight samples of each member for what is fitted on held-out rows.
 CALIBRATION_SAMPLES = 32
@@ -44,6 +45,8 @@ class BALIEstimator(DistributionalEstimator):
     inference_: LayerwiseInference
     prior_variance_: list[float]
     linear_: list[bool]
+    #: How many times wider the first layer's prior is in predictions; older files do not have it.
+    prior_widening_: float = 1.0
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class BALIEstimator(DistributionalEstimator):
         max_iter: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
+        n_iter_no_change: int | None = None,
         n_members: int | None = None,
         n_samples: int = 256,
         warm_start: bool = False,
@@ -127,13 +130,17 @@ class BALIEstimator(DistributionalEstimator):
             shared = self._is_classifier and defaults.shares_held_out_rows(len(rows))
             masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_, shared=shared)
             masks = masks if masks.any() else None
+        schedule = self._schedule
         plan = Plan(
             max_steps=self.max_steps_,
-            phase_ends=self._schedule.phase_ends,
+            phase_ends=schedule.phase_ends,
             batch_size=self.batch_size,
             ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
-            momentum=self._schedule.momentum,
-            patience=self.n_iter_no_change,
+            decay=schedule.decay,
+            momentum=schedule.momentum,
+            averaging=schedule.averaging,
+            warm_up=schedule.warm_up,
+            patience=schedule.patience if self.n_iter_no_change is None else self.n_iter_no_change,
             n_samples=32 if len(rows) <= 2000 else 8,  # few rows need more of them, and can have them
         )
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
@@ -208,6 +215,7 @@ class BALIEstimator(DistributionalEstimator):
         candidates = self._candidates()
         if not validated:  # nothing can be chosen: the weakest, whatever the size of a first batch
             candidates = candidates[-1:]
+        self.prior_widening_ = defaults.prior_widening(self.n_train_, X.shape[1], classes=self._is_classifier)
         self.prior_variance_ = [c.variance for c in candidates]
         self.linear_ = [c.linear for c in candidates]
         self.inference_ = self._build()
@@ -292,7 +300,8 @@ class BALIEstimator(DistributionalEstimator):
     def _held_out_parts(self, X: Array, values: Array, weight: Array, masks: Array) -> list[Part]:
         """Every held-out row, predicted by the members that did not see it, all candidates mixed."""
         data = self._inputs(X), self._target_tensor(values), self._tensor(weight)
-        found = predict_held_out(self.inference_, *data, torch.as_tensor(masks, device=self._device), CALIBRATION_SAMPLES)
+        held_out = torch.as_tensor(masks, device=self._device)
+        found = predict_held_out(self._predictor(), *data, held_out, CALIBRATION_SAMPLES)
         return found.parts(range(found.n_candidates))
 
     # --- prediction ---------------------------------------------------------------------------------------------
@@ -301,18 +310,22 @@ class BALIEstimator(DistributionalEstimator):
         check_is_fitted(self, "inference_")
         return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
 
+    def _predictor(self) -> LayerwiseInference:
+        """The posterior that predictions are drawn from."""
+        return widened(self.inference_, self.prior_widening_)
+
     def _samples_per_member(self) -> int:
         return -(-self.n_samples // (self.n_members_ * len(self.prior_variance_)))
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         rows = self._rows(X)
         with threads_for(self.layer_sizes_):
-            yield from self.inference_.predict_chunks(rows, self._samples_per_member())
+            yield from self._predictor().predict_chunks(rows, self._samples_per_member())
 
     def _standard_dist(self, X: ArrayLike) -> Predictive:
         rows = self._rows(X)
         with threads_for(self.layer_sizes_):
-            return self.inference_.predict(rows, self._samples_per_member())
+            return self._predictor().predict(rows, self._samples_per_member())
 
     def health(self) -> Health:
         """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""

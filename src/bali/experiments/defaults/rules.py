@@ -39,6 +39,7 @@ def _network() -> tuple[str, str]:
 
 
 def _inputs() -> tuple[str, str]:
+    widening = defaults.prior_widening(WIDEST_FROM, MANY, classes=True)
     return "Inputs", (
         "Every column is brought to mean 0 and variance 1. Where a column's excess kurtosis is above "
         f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
@@ -46,7 +47,11 @@ def _inputs() -> tuple[str, str]:
         "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
         f"the number of columns. Tables like images, of {MANY} columns or more (and of {WIDEST_FROM:,} rows in a "
         "regression), have a tenth of that variance; where their columns have one common range, they are "
-        "pixels and share one scale."
+        f"pixels and share one scale. Predictions of their classes have {widening:g} times the prior variance in the first "
+        "layer that training has, where it is a damping too: pixels that were blank in all images say nothing of their "
+        "weights. Held-out rows cannot tell this factor. It is the smallest power of ten with which digits are told from "
+        "clothes by entropy as well as by mutual information, on training images of both; the paper's prior variance, which "
+        "does not fall with the number of pixels, is wider still."
     )
 
 
@@ -80,21 +85,27 @@ def _effective_size() -> tuple[str, str]:
 def _schedule() -> tuple[str, str]:
     model = BALIRegressor()
     whole, batches = (defaults.ema_rate(n, model.batch_size) for n in (model.batch_size, model.batch_size + 1))
-    plain, short, large = (
+    long, small, large = (
         defaults.schedule(n, columns, classes=False)
         for n, columns in ((MANY_MEMBERS_TO, FEW_COLUMNS), (MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS))
     )
     return "Step size α, averaging rate β and their schedule", (
-        f"Training has {Plan.n_phases} phases. It starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where "
-        f"a table has more than the {model.batch_size:,} rows of a batch, whose averages need more memory). "
-        f"From phase to phase α is multiplied by {Plan.step_decay:g} and β by {Plan.rate_decay:g}, and each "
-        "candidate goes on from where it scored best: a step is also a noise on the targets, and so on the weights. A phase "
-        f"ends when no candidate has gained {Plan.tolerance:g} nats on held-out rows in {model.n_iter_no_change} checks, "
-        f"and in any case after {_ends(plain)} % of the steps ({plain.steps:,} up to {MANY_MEMBERS_TO:,} rows, "
-        f"{large.steps:,} for more), so that there is always time for small steps. In a regression of more than "
-        f"{FEW_COLUMNS} columns the means have a momentum of {short.momentum:g}: after a step they go on by this share of "
-        f"their last movement. They come to rest sooner, so {short.steps:,} steps are enough for up to "
-        f"{MANY_MEMBERS_TO:,} rows there, and phases end after {_ends(short)} %."
+        f"Training starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where a table has more than the "
+        f"{model.batch_size:,} rows of a batch, whose averages need more memory) and has phases. From one to the next both "
+        f"are multiplied by {small.decay:g}, and each candidate goes on from where it scored best: a step is also a noise "
+        f"on the targets, and so on the weights. A phase ends when no candidate has gained {Plan.tolerance:g} nats on "
+        f"held-out rows in {small.patience} checks, and in any case after {_ends(small)} % of the steps "
+        f"({small.steps:,} up to {MANY_MEMBERS_TO:,} rows, {large.steps:,} for more), so that there is always time for "
+        "small steps. What is scored, kept and predicted from are not the means of the last step but their moving averages "
+        f"with a rate of {small.averaging:g}, which show what large steps have learnt beneath the noise that they make. The "
+        f"means have a momentum of {small.momentum:g}: after a step they go on by this share of their last movement, less "
+        "where β is so large that both together would be more than a whole step. α grows from nothing during the first "
+        f"{100 * small.warm_up:g} % of the steps: where it becomes too large for a table, scores stop growing, the phase "
+        "ends, and the next one goes on from the best point before. Regressions of up to "
+        f"{FEW_COLUMNS} columns, which are fitted less closely with momentum, and classes, for which this was not measured, "
+        f"have neither of these, and phases of another kind: {len(long.phase_ends) + 1} with a factor of {long.decay:g}, "
+        f"which end after {long.patience} checks without a gain or after {_ends(long)} % of the steps ({long.steps:,} up to "
+        f"{MANY_MEMBERS_TO:,} rows)."
     )
 
 

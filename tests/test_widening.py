@@ -1,0 +1,65 @@
+"""A weaker prior in predictions, against conditioning on the same moments, and on images of another kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import data, inference, mlp
+from oracles import assert_close
+
+import bali
+from bali import BALIClassifier, defaults
+from bali.widening import widened
+
+
+def test_the_spread_is_that_of_the_weaker_prior_and_the_rest_stays() -> None:
+    x, y = data("gaussian", 40, 3, 2)
+    run = inference(mlp((3, 6, 2)), "gaussian", n_data=40, effective_size=40.0)
+    for _ in range(5):
+        run.step(x, y)
+    before = run.state_dict()["tensors"]
+    wide = widened(run, 100.0)
+    first, second = run.posteriors
+    prior = run.states[first].prior.precision
+    xx = run.posteriors[first].precision - prior
+    assert_close(wide.posteriors[first].precision, prior / 100.0 + xx)
+    assert_close(wide.posteriors[first].mean, run.posteriors[first].mean)
+    assert_close(wide.posteriors[first].scale, run.posteriors[first].scale)
+    assert wide.posteriors[second] is run.posteriors[second]
+    assert all(torch.equal(tensor, before[key]) for key, tensor in run.state_dict()["tensors"].items())
+    assert widened(run, 1.0) is run
+
+
+def test_only_classes_of_tables_like_images_have_it() -> None:
+    many = defaults.MANY_COLUMNS
+    assert defaults.prior_widening(500, many, classes=True) == 100.0
+    assert defaults.prior_widening(1e5, many - 1, classes=True) == 1.0
+    assert defaults.prior_widening(1e5, many, classes=False) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_pixels_that_were_always_blank_are_noticed(tmp_path: Path) -> None:
+    """Rows with something where all others are blank are told by what weights there might be; others stay as they are."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((700, 120))
+    X[:, :100] = rng.uniform(0, 255, (700, 100)).round()
+    y = (X[:, :50].mean(1) > X[:, 50:100].mean(1)).astype(int)
+    model = BALIClassifier(hidden_layer_sizes=(20,), max_iter=100, n_samples=96, random_state=0).fit(X[:500], y[:500])
+    assert model.prior_widening_ == 100.0
+    known, foreign = X[500:], X[500:].copy()
+    foreign[:, 100] = 10.0
+
+    def information(rows: np.ndarray[Any, Any]) -> float:
+        return float(model.pred_dist(rows).mutual_information.mean())
+
+    usual, told = information(known), information(foreign)
+    model.save(tmp_path / "m.bali")
+    again = bali.load(tmp_path / "m.bali")
+    np.testing.assert_array_equal(again.predict_proba(foreign), model.predict_proba(foreign))
+    model.prior_widening_ = 1.0
+    assert information(known) == pytest.approx(usual, rel=0.1)
+    assert told > 2.0 * information(foreign)
