@@ -304,7 +304,8 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     ]
     assert [s.steps for s in schedules] == [2500, 2500, 2000] + 6 * [1000]
     assert [s.momentum for s in schedules] == 3 * [0.0, 0.0, 0.5]
-    assert len({s._replace(steps=0) for s in schedules[2::3]}) == 1
+    assert [s.patience for s in schedules] == [10, 10, 3] + 6 * [10]
+    assert len({s._replace(steps=0, patience=0) for s in schedules[2::3]}) == 1
     assert len({s._replace(steps=0) for i, s in enumerate(schedules) if i % 3 != 2}) == 1
     sizes = [(500, rules.FEW_COLUMNS), (500, rules.FEW_COLUMNS + 1), (defaults.ROWS_PER_COLUMN * few - 1, few)]
     sizes += [(rules.WIDEST_FROM, many)]
@@ -317,7 +318,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert defaults.class_effective_size(1e5) == pytest.approx(0.8 * 1e5**0.75)
     text = " ".join(" ".join(rules.rules()).split())
     assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
-    assert "in 3 checks, and in any case after 50, 66, 76, 85 and 93 % of the steps (2,000 up to 1,000 rows, 1,000" in text
+    assert "in 10 checks (3 for up to 1,000 rows), and in any case after 50, 66, 76, 85 and 93 % of the steps (2,000" in text
     assert "4 with a factor of 0.3, which end after 10 checks without a gain or after 50, 70 and 85 % of the steps" in text
     assert "Predictions of their classes have 100 times the prior variance" in text
 

@@ -94,7 +94,7 @@ def _schedule() -> tuple[str, str]:
         f"{model.batch_size:,} rows of a batch, whose averages need more memory) and has phases. From one to the next both "
         f"are multiplied by {small.decay:g}, and each candidate goes on from where it scored best: a step is also a noise "
         f"on the targets, and so on the weights. A phase ends when no candidate has gained {Plan.tolerance:g} nats on "
-        f"held-out rows in {small.patience} checks, and in any case after {_ends(small)} % of the steps "
+        f"held-out rows in {large.patience} checks ({small.patience} for up to {MANY_MEMBERS_TO:,} rows), and in any case after {_ends(small)} % of the steps "
         f"({small.steps:,} up to {MANY_MEMBERS_TO:,} rows, {large.steps:,} for more), so that there is always time for "
         "small steps. What is scored, kept and predicted from are not the means of the last step but their moving averages "
         f"with a rate of {small.averaging:g}, which show what large steps have learnt beneath the noise that they make. The "
