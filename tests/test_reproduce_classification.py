@@ -119,6 +119,14 @@ def test_page_has_all_sections_and_pictures(quick: Path) -> None:
         assert f"]({path})" in page
         assert len(np.unique(imread(quick / path)[..., :3].reshape(-1, 3), axis=0)) > 10
     assert "| mnist | 0.986 ± 0.000 |" in page
+    ours = [row["ood"] for row in lines(quick) if "ood" in row and row["method"] == "ours"]
+    means = [
+        np.mean([ood[score][key] for ood in ours])
+        for key in ("aupr", "fpr95")
+        for score in ("entropy", "mutual_information")
+    ]
+    [row] = [row for row in page.split("\n") if row.startswith("| mnist | BALI, defaults | ") and row.count("|") == 7]
+    assert [float(cell.split("±")[0]) for cell in row.split("|")[3:7]] == pytest.approx(means, abs=5e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)
