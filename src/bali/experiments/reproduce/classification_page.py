@@ -150,7 +150,7 @@ def out_of_distribution(every: Rows) -> list[str]:
         "mutual information of class and weights (MAP has none). The paper says that BALI is like MC dropout when trained "
         "on Fashion-MNIST and significantly better when trained on MNIST; the difference is paired. How much wider the "
         "prior of the defaults is in predictions was chosen with training images of these two sets, trained on MNIST, so "
-        "that their figure there is of a pair that is known. The second table has the average precision of finding the images of "
+        "that their figure there is of a known pair. The second table has the average precision of finding images of "
         "the other kind, and the share of these that is missed where 95 % of the own ones are let through."
     )
     body, others = [], []
