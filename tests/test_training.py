@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bali import LayerwiseInference
+from bali import BALIRegressor, LayerwiseInference
 from bali.held_out import predict_held_out
 from bali.likelihoods import Gaussian
 from bali.mlp import draw_weights, stacked_mlp, unit_variances
@@ -224,6 +227,10 @@ def test_averaged_means_are_scored_and_kept_and_stay_with_their_members() -> Non
 def test_what_is_kept_has_the_step_size_that_was_asked_for() -> None:
     trained, _ = run([1.0], replace(plan(12), warm_up=0.9, averaging=0.1))
     assert trained.settings.step_size == 0.5
+    model = BALIRegressor(max_iter=3, random_state=0).set_params(step_size=np.float32(0.25))  # any kind of number
+    with pytest.warns(ConvergenceWarning):
+        model.fit(*(part.numpy() for part in problem()[:2]))
+    assert model.inference_.settings.step_size == 0.25
 
 
 def test_a_weaker_prior_may_catch_up_while_steps_are_large() -> None:

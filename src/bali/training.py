@@ -110,8 +110,8 @@ class Race:
         self.n_folds = (inference.network.members or 1) // n_candidates
         self.candidates = [Candidate(c) for c in range(n_candidates)]
         self.running = list(self.candidates)
-        assert isinstance(inference.settings.step_size, float | int)
-        self.step_size = inference.settings.step_size  # of the first phase
+        assert not callable(inference.settings.step_size)
+        self.step_size = float(inference.settings.step_size)  # of the first phase
         self.phase = 1
         self._run(inference)
 
