@@ -239,3 +239,19 @@ def test_a_weaker_prior_may_catch_up_while_steps_are_large() -> None:
         race = Race(stacked([1.0, 10.0]), 2, replace(plan(100), decay=decay))
         race.check(torch.stack([noise, noise - 1.0]), torch.ones(40), step=50)
         assert (race.phase, [c.number for c in race.candidates]) == (2, left)
+
+
+def test_candidates_that_were_best_with_and_without_momentum_go_on_together() -> None:
+    """A rate of 1 leaves no room for momentum in the first phase; the next one has it."""
+    x, y, _ = problem()
+    race = Race(stacked([1.0, 10.0]), 2, replace(plan(100), ema_rate=1.0, decay=0.5, momentum=0.5, phase_ends=(0.1, 0.2)))
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    for step, gain in ((10, 0.0), (20, 1.0)):  # the second one is best later
+        race.step(step, x, y, None)
+        race.check(torch.stack([noise, noise.flip(0) + 0.1 * gain]), torch.ones(40), step)
+    assert [c.step for c in race.candidates] == [10, 20]
+    assert race.phase == 3
+    velocity = race.inference.states["0"].velocity
+    assert velocity is not None
+    assert [bool(v.any()) for v in velocity] == [False] * N_FOLDS + [True] * N_FOLDS
+    race.step(21, x, y, None)

@@ -158,6 +158,14 @@ def of_members(saved: Mapping[str, Any], n_members: int, index: Sequence[int]) -
     return {"meta": meta, "tensors": {key: take(key, tensor) for key, tensor in saved["tensors"].items()}}
 
 
+def _tensor_or_rest(saved: Mapping[str, Any], key: str) -> Tensor:
+    """A saved tensor; where a mean had no momentum when it was saved, it does not move."""
+    tensors = saved["tensors"]
+    if key not in tensors and key.endswith("/velocity"):
+        return torch.zeros_like(tensors[key.removesuffix("velocity") + "mean"])
+    return tensors[key]
+
+
 def concatenate(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The saved states of several stacks of members, as one stack; counters are those of the first."""
     first = states[0]
@@ -168,8 +176,9 @@ def concatenate(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     meta["prior_precision"] = {
         name: [v for s in states for v in s["meta"]["prior_precision"][name]] for name in meta["prior_precision"]
     }
+    keys = {key for state in states for key in state["tensors"]}
     tensors = {
-        key: tensor if _is_of_no_layer(key) else torch.cat([s["tensors"][key] for s in states])
-        for key, tensor in first["tensors"].items()
+        key: first["tensors"][key] if _is_of_no_layer(key) else torch.cat([_tensor_or_rest(s, key) for s in states])
+        for key in sorted(keys)
     }
     return {"meta": meta, "tensors": tensors}
