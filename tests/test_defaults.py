@@ -14,8 +14,8 @@ def test_effective_size_counts_all_rows_of_a_small_table() -> None:
 
 
 def test_classes_count_for_less_and_never_for_more_than_there_are() -> None:
-    assert [defaults.class_effective_size(n) for n in (50, 400, 2000)] == [50, 400, 400]
-    sizes = [defaults.class_effective_size(n) for n in (1e4, 1e5, 1e6)]
+    assert [defaults.effective_size(n, classes=True) for n in (50, 400, 2000)] == [50, 400, 400]
+    sizes = [defaults.effective_size(n, classes=True) for n in (1e4, 1e5, 1e6)]
     assert sizes == sorted(sizes)
     assert sizes[-1] < 1e5
 

@@ -296,17 +296,18 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     widths, n_members = defaults.hidden_layer_sizes, defaults.members
     assert widths(rules.WIDER_FROM - 1, few) == widths(rules.SMALL, few) != widths(rules.WIDER_FROM, few)
     assert widths(rules.WIDEST_FROM, many - 1) == widths(rules.WIDEST_FROM - 1, many) != widths(rules.WIDEST_FROM, many)
-    assert n_members(rules.MANY_MEMBERS_TO, few) != n_members(rules.MANY_MEMBERS_TO + 1, few) == n_members(1e6, many - 1)
-    schedules = [
-        defaults.schedule(n, columns, classes=classes)
-        for n in (rules.MANY_MEMBERS_TO, rules.MANY_MEMBERS_TO + 1, 1e6)
-        for columns, classes in ((rules.FEW_COLUMNS, False), (rules.FEW_COLUMNS + 1, True), (rules.FEW_COLUMNS + 1, False))
+    assert n_members(rules.SMALL, few) != n_members(rules.SMALL + 1, few) == n_members(1e6, many - 1)
+    plans = [
+        defaults.plan(n, columns, 2048, classes=classes)
+        for n in (rules.SMALL, rules.SMALL + 1, 1e6)
+        for columns, classes in ((rules.FEW_COLUMNS, False), (rules.FEW_COLUMNS, True), (rules.FEW_COLUMNS + 1, False))
     ]
-    assert [s.steps for s in schedules] == [2500, 2500, 2000] + 6 * [1000]
-    assert [s.momentum for s in schedules] == 3 * [0.0, 0.0, 0.5]
-    assert [s.patience for s in schedules] == [10, 10, 3] + 6 * [10]
-    assert len({s._replace(steps=0, patience=0) for s in schedules[2::3]}) == 1
-    assert len({s._replace(steps=0) for i, s in enumerate(schedules) if i % 3 != 2}) == 1
+    assert [p.max_steps for p in plans] == [2500, 2000, 2000] + 6 * [1000]
+    assert [p.momentum for p in plans] == [0.0, 0.5, 0.5] + 2 * [0.0, 0.0, 0.5]
+    assert [p.patience for p in plans] == [10, 3, 3] + 6 * [10]
+    courses = [(p.momentum, p.averaging, p.warm_up, p.decay, p.phase_ends) for p in plans]
+    assert len(set(courses)) == 2
+    assert {c for c, p in zip(courses, plans, strict=True) if p.momentum == 0.0} == {courses[0]}
     sizes = [(500, rules.FEW_COLUMNS), (500, rules.FEW_COLUMNS + 1), (defaults.ROWS_PER_COLUMN * few - 1, few)]
     sizes += [(rules.WIDEST_FROM, many)]
     assert len({defaults.candidates(*size, classes=False) for size in sizes}) == 4
@@ -314,8 +315,8 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert defaults.effective_size(3e4) == pytest.approx((rules.ALL_COUNT_TO * 3e4) ** 0.5)
     assert defaults.shares_held_out_rows(rules.SHARED_FROM)
     assert not defaults.shares_held_out_rows(rules.SHARED_FROM - 1)
-    assert defaults.class_effective_size(1000) == rules.LEAST_CLASS_SIZE
-    assert defaults.class_effective_size(1e5) == pytest.approx(0.8 * 1e5**0.75)
+    assert defaults.effective_size(1000, classes=True) == rules.LEAST_CLASS_SIZE
+    assert defaults.effective_size(1e5, classes=True) == pytest.approx(0.8 * 1e5**0.75)
     text = " ".join(" ".join(rules.rules()).split())
     assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
     assert "in 10 checks (3 for up to 1,000 rows), and in any case after 50, 66, 76, 85 and 93 % of the steps (2,000" in text

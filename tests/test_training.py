@@ -14,7 +14,8 @@ from bali import BALIRegressor, LayerwiseInference
 from bali.held_out import predict_held_out
 from bali.likelihoods import Gaussian
 from bali.mlp import draw_weights, stacked_mlp, unit_variances
-from bali.training import Candidate, History, Plan, Progress, Race, train, validation_scores
+from bali.plan import Plan
+from bali.training import Candidate, History, Progress, Race, train, validation_scores
 
 N_FOLDS, N_ROWS = 2, 120
 

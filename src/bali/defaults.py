@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
+
+from bali.plan import Plan
 
 #: From so many columns and rows on, a table is treated like images: wide layers, one prior, few members.
 MANY_COLUMNS, MANY_ROWS = 100, 10_000
+#: Up to so many rows a table is small.
+SMALL = 1000
 #: Functions of so few variables can be rough and still be learnt.
 FEW_COLUMNS = 3
 #: With fewer rows a column than this, one of the candidates of a regression is linear.
@@ -71,14 +76,12 @@ def initial_variance(prior_variance: float) -> float:
     return max(1.0, (prior_variance / 40.0) ** 0.5)
 
 
-def effective_size(n_rows: float) -> float:
-    """N_eff: all rows of a small table; beyond 2,000, growing with the root of their number."""
+def effective_size(n_rows: float, *, classes: bool = False) -> float:
+    """N_eff: all rows of a small table; beyond 2,000, growing with the root of their number. A class says less than a
+    number: fewer observations, so wider posteriors."""
+    if classes:
+        return min(n_rows, max(400.0, 0.8 * n_rows**0.75))
     return n_rows if n_rows <= 2000 else (2000 * n_rows) ** 0.5
-
-
-def class_effective_size(n_rows: float) -> float:
-    """N_eff of a classification, where a class says less than a number: fewer observations, so wider posteriors."""
-    return min(n_rows, max(400.0, 0.8 * n_rows**0.75))
 
 
 def ema_rate(n_rows: float, batch_size: float) -> float:
@@ -86,33 +89,31 @@ def ema_rate(n_rows: float, batch_size: float) -> float:
     return 0.5 if n_rows <= batch_size else 0.3
 
 
-class Schedule(NamedTuple):
-    """How a training goes; `bali.training.Plan` says what the numbers are."""
-
-    steps: int  # at most so many
-    phase_ends: tuple[float, ...]  # the shares of them after which a phase is over in any case
-    decay: float
-    patience: int  # checks without an improvement that end a phase
-    momentum: float = 0.0
-    averaging: float = 1.0
-    warm_up: float = 0.0
+#: Courses of a training: phases with steps that get smaller, without and with momentum and averaged means.
+_PLAIN = Plan(1000, phase_ends=(0.5, 0.7, 0.85), decay=0.3, patience=10)
+_AVERAGED = Plan(
+    1000, phase_ends=(0.5, 0.66, 0.76, 0.85, 0.93), decay=0.5, patience=10, momentum=0.5, averaging=0.1, warm_up=0.1
+)
 
 
-_PLAIN = Schedule(1000, (0.5, 0.7, 0.85), decay=0.3, patience=10)
-_AVERAGED = Schedule(1000, (0.5, 0.66, 0.76, 0.85, 0.93), 0.5, patience=10, momentum=0.5, averaging=0.1, warm_up=0.1)
-
-
-def schedule(n_rows: float, n_columns: int, *, classes: bool) -> Schedule:
+def plan(n_rows: float, n_columns: int, batch_size: int, *, classes: bool, n_distinct: int | None = None) -> Plan:
     """Small tables can be fitted closely, which takes long, and their steps are cheap.
 
-    Regressions learn about twice as fast with momentum and averaged means. The averages of small tables, which are taken in
-    whole, hardly waver, so that a phase can end soon after they stop to gain. Rough functions of few columns are fitted less
-    closely with momentum, and classes were not measured: they have neither.
+    Momentum and averaged means learn about twice as fast; many rows of classes gain nothing by them, and rough functions of
+    few columns are fitted less closely. The averages of small tables, which are taken in whole, hardly waver, so that a
+    phase can end soon after they stop to gain.
+
+    `n_rows` may count rows several times; `n_distinct` of them are gone through.
     """
-    small = n_rows <= 1000
-    if classes or n_columns <= FEW_COLUMNS:
-        return _PLAIN._replace(steps=2500) if small else _PLAIN
-    return _AVERAGED._replace(steps=2000, patience=3) if small else _AVERAGED
+    small = n_rows <= SMALL
+    is_plain = not small if classes else n_columns <= FEW_COLUMNS
+    if is_plain:
+        course = replace(_PLAIN, max_steps=2500) if small else _PLAIN
+    else:
+        course = replace(_AVERAGED, max_steps=2000, patience=3) if small else _AVERAGED
+    n = n_rows if n_distinct is None else n_distinct
+    # Few rows need more samples for a check, and can have them.
+    return replace(course, batch_size=batch_size, ema_rate=ema_rate(n, batch_size), n_samples=32 if n <= 2000 else 8)
 
 
 def shares_held_out_rows(n_rows: float) -> bool:
@@ -129,4 +130,4 @@ def members(n_rows: float, n_columns: int, *, classes: bool = False) -> int:
     """How many posteriors to mix, for each candidate: small tables gain most from a mixture, and it costs them least."""
     if like_images(n_rows, n_columns, classes=classes):
         return 3
-    return 10 if n_rows <= 1000 else 5
+    return 10 if n_rows <= SMALL else 5

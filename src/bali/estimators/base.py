@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,11 +27,12 @@ from bali.held_out import Part, predict_held_out
 from bali.inference import LayerwiseInference
 from bali.likelihoods import Likelihood
 from bali.mlp import draw_weights, stacked_mlp, unit_variances
+from bali.plan import Plan
 from bali.predictive import Predictive
 from bali.progress import training_bar
 from bali.settings import Reparam
 from bali.threads import threads_for
-from bali.training import Plan, Progress, train
+from bali.training import Progress, train
 from bali.widening import widened
 
 #: Weight samples of each member for what is fitted on held-out rows.
@@ -130,19 +132,6 @@ class BALIEstimator(DistributionalEstimator):
             shared = self._is_classifier and defaults.shares_held_out_rows(len(rows))
             masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_, shared=shared)
             masks = masks if masks.any() else None
-        schedule = self._schedule
-        plan = Plan(
-            max_steps=self.max_steps_,
-            phase_ends=schedule.phase_ends,
-            batch_size=self.batch_size,
-            ema_rate=defaults.ema_rate(len(rows), self.batch_size) if self.ema_rate is None else self.ema_rate,
-            decay=schedule.decay,
-            momentum=schedule.momentum,
-            averaging=schedule.averaging,
-            warm_up=schedule.warm_up,
-            patience=schedule.patience if self.n_iter_no_change is None else self.n_iter_no_change,
-            n_samples=32 if len(rows) <= 2000 else 8,  # few rows need more of them, and can have them
-        )
         generator = torch.Generator(device=self._device).manual_seed(self.seed_)
         with threads_for(self.layer_sizes_):
             self.inference_, history = train(
@@ -152,7 +141,7 @@ class BALIEstimator(DistributionalEstimator):
                 self._target_tensor(values),
                 self._tensor(weight),
                 None if masks is None else torch.as_tensor(masks, device=self._device),
-                plan,
+                self._plan(len(rows)),
                 generator,
                 on_step,
             )
@@ -220,17 +209,17 @@ class BALIEstimator(DistributionalEstimator):
         self.linear_ = [c.linear for c in candidates]
         self.inference_ = self._build()
 
-    def _effective_size(self, n: float) -> float:
-        return defaults.class_effective_size(n) if self._is_classifier else defaults.effective_size(n)
-
     @property
     def max_steps_(self) -> int:
         """Of a fit to this many rows."""
-        return self._schedule.steps if self.max_iter is None else self.max_iter
+        return self._plan(round(self.n_train_)).max_steps
 
-    @property
-    def _schedule(self) -> defaults.Schedule:
-        return defaults.schedule(self.n_train_, self.n_features_in_, classes=self._is_classifier)
+    def _plan(self, n_rows: int) -> Plan:
+        """Of a training on rows that count `n_train_` times in all."""
+        size = self.n_train_, self.n_features_in_, self.batch_size
+        own = defaults.plan(*size, classes=self._is_classifier, n_distinct=n_rows)
+        given: dict[str, Any] = {"max_steps": self.max_iter, "ema_rate": self.ema_rate, "patience": self.n_iter_no_change}
+        return replace(own, **{name: value for name, value in given.items() if value is not None})
 
     @property
     def _stream_rate(self) -> float:
@@ -255,17 +244,17 @@ class BALIEstimator(DistributionalEstimator):
         variance = self._tensor(np.repeat(prior_variances, n_members))
         initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], n_members))
         draw_weights(module, unit, generator, initial)
-        n = self.n_train_
+        own_size = defaults.effective_size(self.n_train_, classes=self._is_classifier)
         return LayerwiseInference(
             module,
             self._likelihood(),
-            max(round(n), 1),
+            max(round(self.n_train_), 1),
             step_size=self.step_size,
             ema_rate=self._stream_rate,
             prior_variance={name: variance * v for name, v in unit.items()},
             noise_floor=self.noise_floor,
             output_noise_floor=self.output_noise_floor,
-            effective_size=self._effective_size(n) if self.effective_size is None else self.effective_size,
+            effective_size=own_size if self.effective_size is None else self.effective_size,
             reparam=self.reparam,
             target_noise=self.target_noise,
             process_group=None,  # data are those of this process

@@ -34,7 +34,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
     effective_size
         How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n); in a
-        classification fewer (`bali.defaults.class_effective_size`).
+        classification fewer (`bali.defaults.effective_size`).
     reparam, target_noise
         See `bali.LayerwiseInference`.
     batch_size

@@ -94,7 +94,7 @@ def bali_values(task: Task) -> Values:
         "ema_rate": defaults.ema_rate(n_rows, model.batch_size),
         "prior_variance": tuple(c.variance for c in defaults.candidates(n_rows, n_columns, classes=False)),
         "effective_size": defaults.effective_size(n_rows),
-        "max_iter": defaults.schedule(n_rows, n_columns, classes=False).steps,
+        "max_iter": defaults.plan(n_rows, n_columns, model.batch_size, classes=False).max_steps,
     }
     own = {name: getattr(model, name) for name in METHODS["bali"].hyperparameters}
     return {name: rules[name] if value is None else value for name, value in own.items()}

@@ -10,11 +10,11 @@ from bali.estimators import BALIRegressor
 from bali.experiments.reproduce.markdown import wrapped
 from bali.folds import MAX_HELD_OUT, MAX_SHARED
 from bali.input_scaling import HEAVY_TAILS
-from bali.training import Plan
+from bali.plan import Plan
 
 # Rows and columns on either side of each threshold of `bali.defaults`.
 FEW_COLUMNS, COLUMNS, MANY = defaults.FEW_COLUMNS, 10, defaults.MANY_COLUMNS
-SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO, MANY_MEMBERS_TO = 1000, 20_000, defaults.MANY_ROWS, 2000, 1000
+SMALL, WIDER_FROM, WIDEST_FROM, ALL_COUNT_TO = defaults.SMALL, 20_000, defaults.MANY_ROWS, 2000
 LEAST_CLASS_SIZE, SHARED_FROM = 400, defaults.MANY_ROWS
 
 
@@ -85,17 +85,17 @@ def _effective_size() -> tuple[str, str]:
 def _schedule() -> tuple[str, str]:
     model = BALIRegressor()
     whole, batches = (defaults.ema_rate(n, model.batch_size) for n in (model.batch_size, model.batch_size + 1))
-    long, small, large = (
-        defaults.schedule(n, columns, classes=False)
-        for n, columns in ((MANY_MEMBERS_TO, FEW_COLUMNS), (MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS))
+    plain, small, large = (
+        defaults.plan(n, columns, model.batch_size, classes=False)
+        for n, columns in ((SMALL, FEW_COLUMNS), (SMALL, COLUMNS), (SMALL + 1, COLUMNS))
     )
     return "Step size α, averaging rate β and their schedule", (
         f"Training starts with α = {model.step_size:g} and β = {whole:g} ({batches:g} where a table has more than the "
         f"{model.batch_size:,} rows of a batch, whose averages need more memory) and has phases. From one to the next both "
         f"are multiplied by {small.decay:g}, and each candidate goes on from where it scored best: a step is also a noise "
         f"on the targets, and so on the weights. A phase ends when no candidate has gained {Plan.tolerance:g} nats on "
-        f"held-out rows in {large.patience} checks ({small.patience} for up to {MANY_MEMBERS_TO:,} rows), and in any case "
-        f"after {_ends(small)} % of the steps ({small.steps:,} up to {MANY_MEMBERS_TO:,} rows, {large.steps:,} for more), "
+        f"held-out rows in {large.patience} checks ({small.patience} for up to {SMALL:,} rows), and in any case "
+        f"after {_ends(small)} % of the steps ({small.max_steps:,} up to {SMALL:,} rows, {large.max_steps:,} for more), "
         "so that there is always time for small steps. Not the means of the last step are scored, kept and "
         "predicted from, but their moving averages "
         f"with a rate of {small.averaging:g}, which show what large steps have learnt beneath the noise that they make. The "
@@ -103,25 +103,25 @@ def _schedule() -> tuple[str, str]:
         "where β is so large that both together would be more than a whole step. α grows from nothing during the first "
         f"{100 * small.warm_up:g} % of the steps: where it becomes too large for a table, scores stop growing, the phase "
         "ends, and the next one goes on from the best point before. Regressions of up to "
-        f"{FEW_COLUMNS} columns, which are fitted less closely with momentum, and classes, for which this was not measured, "
-        f"have neither of these, and phases of another kind: {len(long.phase_ends) + 1} with a factor of {long.decay:g}, "
-        f"which end after {long.patience} checks without a gain or after {_ends(long)} % of the steps ({long.steps:,} up to "
-        f"{MANY_MEMBERS_TO:,} rows)."
+        f"{FEW_COLUMNS} columns, which are fitted less closely with momentum, and classes of more than {SMALL:,} rows, "
+        "which gain nothing by it, "
+        f"have neither of these, and phases of another kind: {len(plain.phase_ends) + 1} with a factor of {plain.decay:g}, "
+        f"which end after {plain.patience} checks without a gain or after {_ends(plain)} % of the steps "
+        f"({plain.max_steps:,} up to {SMALL:,} rows)."
     )
 
 
-def _ends(schedule: defaults.Schedule) -> str:
-    return _listed([100 * share for share in schedule.phase_ends])
+def _ends(plan: Plan) -> str:
+    return _listed([100 * share for share in plan.phase_ends])
 
 
 def _members() -> tuple[str, str]:
     small, large, many = (
-        defaults.members(*size)
-        for size in ((MANY_MEMBERS_TO, COLUMNS), (MANY_MEMBERS_TO + 1, COLUMNS), (defaults.MANY_ROWS, MANY))
+        defaults.members(*size) for size in ((SMALL, COLUMNS), (SMALL + 1, COLUMNS), (defaults.MANY_ROWS, MANY))
     )
     share = BALIRegressor().validation_fraction
     return "Members", (
-        f"For each candidate {small} independently started posteriors up to {MANY_MEMBERS_TO:,} rows, {large} for more, and "
+        f"For each candidate {small} independently started posteriors up to {SMALL:,} rows, {large} for more, and "
         f"{many} for images: small tables gain most from a mixture, and it costs them least. They are trained "
         f"as one batch. Each holds out other rows, a share of {share:g} of the table and at most {MAX_HELD_OUT:,}, so that "
         f"between them they see every row. In a classification of {SHARED_FROM:,} rows or more, all hold out the same, at "
