@@ -215,6 +215,18 @@ def test_what_is_not_finished_is_said() -> None:
     assert summary.unfinished(rows[:1], {"yacht": 1}, ("ours",)) == ""
 
 
+def test_longest_runs_count_and_only_runs_of_one_length_are_compared() -> None:
+    def row(method: str, share: float, name: str = "spam") -> Line:
+        return {"set": name, "method": method, "share": share, "split": 0}
+
+    rows = [row("paper", 0.05), row("paper", 1.0), row("map", 0.05), row("paper", 0.05, "telescope")]
+    assert summary.longest(rows) == rows[1:]
+    assert summary.of_one_length(rows, "spam", ("paper", "map")) == [rows[0], rows[2]]
+    assert summary.of_one_length(rows, "spam", ("paper", "local")) == [rows[1]]  # there is nothing to compare with
+    assert summary.of_one_length([rows[1], rows[2]], "spam", ("paper", "map")) == []
+    assert summary.of_one_length(rows, "mnist", ("paper", "map")) == []
+
+
 def test_rounding_of_published_figures_is_no_difference() -> None:
     assert summary.verdict(Figure(0.8674, 0.0001, 5), Published(0.867, 0.0), "accuracy") == "alike"
 
@@ -312,8 +324,10 @@ def test_one_method_one_set_and_a_share_of_the_steps(tmp_path: Path, monkeypatch
     assert asked[0].cost == 10
     assert lines(0.1) == [("ours", 1.0), ("paper", 0.1), ("paper-random", 0.1)]  # the estimator is not shortened
     assert {job.method for job in asked} == {"ours", "paper-random"}
-    assert lines(0.5, ("paper",)) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.1)]  # the longer run replaces it
-    assert lines(0.2) == [("ours", 1.0), ("paper", 0.5), ("paper-random", 0.2)]
+    # The shorter run stays beside the longer one.
+    assert lines(0.5, ("paper",)) == [("ours", 1.0), ("paper", 0.1), ("paper", 0.5), ("paper-random", 0.1)]
+    assert lines(0.2)[1:] == [("paper", 0.1), ("paper", 0.5), ("paper-random", 0.1), ("paper-random", 0.2)]
+    assert [job.method for job in asked] == ["paper-random"]
     assert lines(0.2, sets=())[:2] == [("ours", 1.0), ("ours", 1.0)]  # energy was not asked for before
     assert settings.REGRESSION["yacht"].shortened(0.1).n_steps == 2000
     with pytest.raises(ValueError, match=r"no method 'laplace' in these experiments; there are ours, paper, paper-random"):

@@ -11,6 +11,7 @@ from bali import plots
 from bali.experiments.reproduce.classification import CURVES, OTHER
 from bali.experiments.reproduce.classification_page import TITLES, curves_of
 from bali.experiments.reproduce.job import Line
+from bali.experiments.reproduce.summary import longest
 from bali.experiments.reproduce.synthetic import draw_curves, image_name
 
 
@@ -24,7 +25,7 @@ def draw(every: Mapping[str, Sequence[Line]], images: Path) -> None:
                 titled = {TITLES[method]: curve for method, curve in curves.items()}
                 draw_curves(titled, name, images / image_name(kind, name), against=("steps", "seconds"))
     for name in OTHER:
-        own = [row for row in rows if row["set"] == name and "ood" in row]
+        own = [row for row in longest(rows) if row["set"] == name and "ood" in row]
         if own:
             draw_roc(own, name, images / image_name("ood", name))
 

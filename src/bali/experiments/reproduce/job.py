@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
+Key = tuple[str, str, str, int | None, bool]
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Job:
     share: float = field(default=1.0, compare=False)
 
     @property
-    def key(self) -> tuple[str, str, str, int | None, bool]:
+    def key(self) -> Key:
         return (self.experiment, self.name, self.method, self.split, self.quick)
 
 
-def key_of(line: Line) -> tuple[str, str, str, int | None, bool]:
+def key_of(line: Line) -> Key:
     """The key of the job that wrote the line."""
     return (line["experiment"], line["set"], line["method"], line["job_split"], line["quick"])
 

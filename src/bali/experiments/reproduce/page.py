@@ -46,6 +46,6 @@ def _times(every: Every) -> list[str]:
     body = []
     for name, rows in every.items():
         # Lines of splits that were trained together share their seconds.
-        jobs = {(row["set"], row["method"], row["job_split"]): row["seconds"] for row in rows}
+        jobs = {(row["set"], row["method"], row["job_split"], row["share"]): row["seconds"] for row in rows}
         body += [[name, f"{sum(jobs.values()) / 60:.1f}"]] if jobs else []
     return table(["experiment", "minutes of one core"], body)

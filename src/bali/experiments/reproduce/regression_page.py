@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from bali.experiments.reproduce import published, settings
 from bali.experiments.reproduce.job import Line
 from bali.experiments.reproduce.markdown import EMPTY, cell, table, wrapped
-from bali.experiments.reproduce.summary import METRICS, figure_of, paired_difference, unfinished, verdict
+from bali.experiments.reproduce.summary import METRICS, figure_of, longest, paired_difference, unfinished, verdict
 
 
 def section(every: Mapping[str, Sequence[Line]]) -> list[str]:
-    rows = every["regression"]
+    rows = longest(every["regression"])
     sets = [name for name in settings.REGRESSION if any(row["set"] == name for row in rows)]
     text = (
         "One hidden layer of 50 rectifiers (protein: 100). `its settings` are the paper's table of hyperparameters, on the "

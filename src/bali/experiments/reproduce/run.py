@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bali.experiments.lines import append_line, read_lines, write_lines
 from bali.experiments.reproduce import classification, figures, regression, synthetic
-from bali.experiments.reproduce.job import Job, Line, key_of, stamped
+from bali.experiments.reproduce.job import Job, Key, Line, key_of, stamped
 from bali.experiments.reproduce.page import to_markdown
 from bali.experiments.work_bar import work_bar
 from bali.threads import threads_for
@@ -70,18 +70,18 @@ def run(
     """Run what is missing of these experiments in `n_jobs` processes; then write the page of all that there is.
 
     `methods` and `sets` are those wanted, none for all. With a `share` of the paper's steps, runs with as many or more of
-    them are not missing, and shorter ones are replaced.
+    them are not missing; shorter ones are kept beside longer ones, because other methods may have no longer ones.
     """
     images = page.parent / "images"
-    done = {key_of(line): line["share"] for kind in RUNNERS for line in _complete(_file(out, kind))}
+    done: dict[Key, float] = {}
+    for kind in RUNNERS:
+        for line in _complete(_file(out, kind)):
+            done[key_of(line)] = max(line["share"], done.get(key_of(line), 0.0))
     ready = [_ready(job, share, images) for job in jobs(names, methods, sets, quick=quick)]
     left = [job for job in ready if done.get(job.key, 0.0) < job.share]
     for job, lines in _with_progress(left, n_jobs, console or Console(stderr=True)):
-        path = _file(out, job.experiment)
-        if job.key in done:
-            write_lines(path, [line for line in read_lines(path) if key_of(line) != job.key])
         for line in lines:
-            append_line(path, line)
+            append_line(_file(out, job.experiment), line)
     every = {kind: [line for line in read_lines(_file(out, kind)) if line["quick"] == quick] for kind in RUNNERS}
     figures.draw(every, images)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,8 @@ def _file(out: Path, name: str) -> Path:
 def _complete(path: Path) -> list[Line]:
     """The lines of jobs that are complete; others are taken out of the file."""
     rows = read_lines(path)
-    found = Counter(key_of(row) for row in rows)
-    complete = [row for row in rows if found[key_of(row)] == row["lines"]]
+    found = Counter((key_of(row), row["share"]) for row in rows)
+    complete = [row for row in rows if found[key_of(row), row["share"]] == row["lines"]]
     if len(complete) < len(rows):
         write_lines(path, complete)
     return complete

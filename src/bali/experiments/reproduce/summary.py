@@ -44,6 +44,22 @@ def figure(values: Sequence[float]) -> Figure | None:
     return Figure(float(np.mean(values)), float(np.std(values, ddof=1) / n**0.5) if n > 1 else None, n)
 
 
+def longest(rows: Sequence[Line]) -> list[Line]:
+    """Of runs with several shares of the paper's steps, those with most."""
+    most: dict[tuple[str, str], float] = {}
+    for row in rows:
+        most[row["set"], row["method"]] = max(row["share"], most.get((row["set"], row["method"]), 0.0))
+    return [row for row in rows if row["share"] == most[row["set"], row["method"]]]
+
+
+def of_one_length(rows: Sequence[Line], name: str, methods: Sequence[str]) -> list[Line]:
+    """What there is of these methods on a set, with the largest share of the steps that all of them have."""
+    own = [row for row in rows if row["set"] == name and row["method"] in methods]
+    shares = [{row["share"] for row in own if row["method"] == method} for method in methods]
+    common = set.intersection(*(found for found in shares if found)) if own else set()
+    return [row for row in own if row["share"] == max(common, default=None)]
+
+
 def by_split(rows: Sequence[Line], name: str, method: str, metric: str) -> dict[int, float]:
     return {row["split"]: row[metric] for row in rows if row["set"] == name and row["method"] == method and metric in row}
 
