@@ -49,7 +49,7 @@ def candidates(n_rows: float, n_columns: int, *, classes: bool) -> tuple[Candida
         return Candidate(40.0), Candidate(4000.0)
     if classes:
         return Candidate(1.0), Candidate(10.0)
-    lines = [Candidate(1.0, linear=True)] if n_rows < ROWS_PER_COLUMN * n_columns else []
+    lines = [Candidate(3.0, linear=True)] if n_rows < ROWS_PER_COLUMN * n_columns else []
     return (*lines, Candidate(1.0), Candidate(40.0))
 
 
