@@ -321,7 +321,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
     assert "in 10 checks (3 for up to 1,000 rows), and in any case after 50, 66, 76, 85 and 93 % of the steps (2,000" in text
     assert "4 with a factor of 0.3, which end after 10 checks without a gain or after 50, 70 and 85 % of the steps" in text
-    assert "Predictions of their classes have 100 times the prior variance" in text
+    assert "classes of tables like images have 100 times the prior variance in the first layer" in text
 
 
 def test_page_in_the_repository_is_that_of_its_lines() -> None:

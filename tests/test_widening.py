@@ -13,6 +13,7 @@ from oracles import assert_close
 
 import bali
 from bali import BALIClassifier, defaults
+from bali.datasets import two_moons
 from bali.widening import widened
 
 
@@ -22,7 +23,7 @@ def test_the_spread_is_that_of_the_weaker_prior_and_the_rest_stays() -> None:
     for _ in range(5):
         run.step(x, y)
     before = run.state_dict()["tensors"]
-    wide = widened(run, 100.0)
+    wide = widened(run, 100.0, first_only=True)
     first, second = run.posteriors
     prior = run.states[first].prior.precision
     xx = run.posteriors[first].precision - prior
@@ -31,11 +32,16 @@ def test_the_spread_is_that_of_the_weaker_prior_and_the_rest_stays() -> None:
     assert_close(wide.posteriors[first].scale, run.posteriors[first].scale)
     assert wide.posteriors[second] is run.posteriors[second]
     assert all(torch.equal(tensor, before[key]) for key, tensor in run.state_dict()["tensors"].items())
-    assert widened(run, 1.0) is run
+    assert widened(run, 1.0, first_only=True) is run
+    everywhere = widened(run, 100.0, first_only=False).posteriors
+    assert_close(everywhere[first].precision, wide.posteriors[first].precision)
+    assert_close(run.posteriors[second].precision - everywhere[second].precision, 0.99 * run.states[second].prior.precision)
 
 
-def test_only_classes_of_tables_like_images_have_it() -> None:
-    many = defaults.MANY_COLUMNS
+def test_only_classes_of_tables_like_images_and_of_few_columns_have_it() -> None:
+    many, few = defaults.MANY_COLUMNS, defaults.FEW_COLUMNS
+    assert defaults.prior_widening(500, few, classes=True) == 1000.0
+    assert defaults.prior_widening(500, few + 1, classes=True) == defaults.prior_widening(500, few, classes=False) == 1.0
     assert defaults.prior_widening(500, many, classes=True) == 100.0
     assert defaults.prior_widening(1e5, many - 1, classes=True) == 1.0
     assert defaults.prior_widening(1e5, many, classes=False) == 1.0
@@ -63,3 +69,22 @@ def test_pixels_that_were_always_blank_are_noticed(tmp_path: Path) -> None:
     model.prior_widening_ = 1.0
     assert information(known) == pytest.approx(usual, rel=0.1)
     assert told > 2.0 * information(foreign)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_classes_of_few_columns_are_less_sure_away_from_the_rows_and_as_sure_among_them() -> None:
+    moons = two_moons(0)
+    X, y = moons.x_train, moons.y_train.ravel()
+    model = BALIClassifier(n_members=4, max_iter=400, prior_variance=40.0, random_state=0).fit(X, y)
+    assert model.prior_widening_ == 1000.0
+    away = 4.0 * (X - X.mean(0))
+
+    def information() -> list[float]:
+        return [float(model.pred_dist(rows).mutual_information.mean()) for rows in (X, away)]
+
+    inside, outside = information()
+    model.prior_widening_ = 1.0
+    narrow_inside, narrow_outside = information()
+    assert inside < narrow_inside + 0.01
+    assert outside > 1.5 * narrow_outside
+    assert outside > 5.0 * inside

@@ -301,7 +301,8 @@ class BALIEstimator(DistributionalEstimator):
 
     def _predictor(self) -> LayerwiseInference:
         """The posterior that predictions are drawn from."""
-        return widened(self.inference_, self.prior_widening_)
+        first_only = defaults.like_images(self.n_train_, self.n_features_in_, classes=self._is_classifier)
+        return widened(self.inference_, self.prior_widening_, first_only=first_only)
 
     def _samples_per_member(self) -> int:
         return -(-self.n_samples // (self.n_members_ * len(self.prior_variance_)))

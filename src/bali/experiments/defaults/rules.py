@@ -20,7 +20,17 @@ LEAST_CLASS_SIZE, SHARED_FROM = 400, defaults.MANY_ROWS
 
 def rules() -> list[str]:
     """Paragraphs of the page."""
-    paragraphs = (_network(), _inputs(), _prior(), _effective_size(), _schedule(), _members(), _calibration(), _constants())
+    paragraphs = (
+        _network(),
+        _inputs(),
+        _prior(),
+        _widening(),
+        _effective_size(),
+        _schedule(),
+        _members(),
+        _calibration(),
+        _constants(),
+    )
     lines: list[str] = []
     for name, text in paragraphs:
         lines += ["", wrapped(f"**{name}.** {text}")]
@@ -39,7 +49,6 @@ def _network() -> tuple[str, str]:
 
 
 def _inputs() -> tuple[str, str]:
-    widening = defaults.prior_widening(WIDEST_FROM, MANY, classes=True)
     return "Inputs", (
         "Every column is brought to mean 0 and variance 1. Where a column's excess kurtosis is above "
         f"{HEAVY_TAILS:g}, it is bent by Yeo and Johnson's power transformation before that, with the power after which a "
@@ -47,11 +56,21 @@ def _inputs() -> tuple[str, str]:
         "and pull the fit. The weights of the first layer are scaled so that the spread of its outputs does not depend on "
         f"the number of columns. Tables like images, of {MANY} columns or more (and of {WIDEST_FROM:,} rows in a "
         "regression), have a tenth of that variance; where their columns have one common range, they are "
-        f"pixels and share one scale. Predictions of their classes have {widening:g} times the prior variance in the first "
-        "layer that training has, where it is a damping too: pixels that were blank in all images say nothing of their "
+        "pixels and share one scale."
+    )
+
+
+def _widening() -> tuple[str, str]:
+    images, few = (defaults.prior_widening(WIDEST_FROM, columns, classes=True) for columns in (MANY, FEW_COLUMNS))
+    return "A wider prior in predictions", (
+        "In training, a prior is a damping too, which is no reason to be sure of weights of which no row has told anything. "
+        f"Predictions of classes of tables like images have {images:g} times the prior variance in the first "
+        "layer that training has: pixels that were blank in all images say nothing of their "
         "weights. Held-out rows cannot tell this factor. It is the smallest power of ten with which digits are told from "
         "clothes by entropy as well as by mutual information, on training images of both; the paper's prior variance, which "
-        "does not fall with the number of pixels, is wider still."
+        "does not fall with the number of pixels, is wider still. Predictions of classes from up to "
+        f"{FEW_COLUMNS} columns have {few:,.0f} times the prior variance in all layers: near the rows they stay what they "
+        "are, and away from them they are less sure, as they should be."
     )
 
 
