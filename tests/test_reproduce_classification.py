@@ -195,3 +195,26 @@ def test_defaults_are_judged_beside_the_papers_bali() -> None:
     assert "| 0.951 ± 0.000 | better by 2.4 | – |" in page  # accuracy
     assert "| 0.019 ± 0.000 | better by 3.3 | – |" in page  # calibration error
     assert "| -0.140 ± 0.000 | – | – |" in page  # the paper has no log-likelihoods
+
+
+def test_defaults_are_compared_with_bali_only_where_that_has_all_steps() -> None:
+    common = {"experiment": "classification", "set": "spam", "seconds": 1.0, "quick": False}
+    ours, short, full, dropout = (
+        [common | {"method": method, "share": share, "split": k, "accuracy": accuracy} for k in range(3)]
+        for method, share, accuracy in (
+            ("ours", 1.0, 0.95),
+            ("paper", 0.05, 0.92),
+            ("paper", 1.0, 0.94),
+            ("mc_dropout", 0.05, 0.90),
+        )
+    )
+
+    def ends(rows: list[Line]) -> str:
+        (line,) = (
+            s for s in classification_page.benchmark({"classification": rows}) if s.startswith("| spam") and "0.95" in s
+        )
+        return line.rsplit("|", 3)[1] + line.rsplit("|", 3)[2]
+
+    assert ends([*ours, *short, *dropout]).split() == ["0.020", "±", "0.000", "–"]
+    assert ends([*ours, *short, *full, *dropout]).split() == ["0.020", "±", "0.000", "0.010", "±", "0.000"]
+    assert ends([*ours, *full, *dropout]).split() == ["–", "0.010", "±", "0.000"]
