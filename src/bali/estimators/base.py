@@ -47,7 +47,7 @@ class BALIEstimator(DistributionalEstimator):
     inference_: LayerwiseInference
     prior_variance_: list[float]
     linear_: list[bool]
-    #: How many times wider the first layer's prior is in predictions; older files do not have it.
+    #: How many times wider the prior is in predictions, see `defaults.prior_widening`; older files do not have it.
     prior_widening_: float = 1.0
 
     def __init__(

@@ -42,8 +42,8 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     max_iter, early_stopping, validation_fraction, n_iter_no_change
         At most `max_iter` steps (by default 2,000 or 2,500 for up to 1,000 rows, 1,000 for more), in phases with ever
         smaller steps and slower moving averages. Every 25 steps or more the held-out rows are scored; a phase ends early
-        after `n_iter_no_change` scores without improvement (by default 10; 3 in a regression of up to 1,000 rows and more
-        than three columns). The next one goes on from the best posterior, and the best of all is kept.
+        after `n_iter_no_change` scores without improvement (by default 10; 3 for up to 1,000 rows, but for regressions of
+        up to three columns). The next one goes on from the best posterior, and the best of all is kept.
     n_members
         Independently started posteriors that are mixed, for each candidate: by default 10 for up to 1,000 rows, 5 for more.
         They are trained in one batch and hold out different rows.
