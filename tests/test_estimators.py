@@ -310,18 +310,21 @@ class TestBadInput:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_with_few_rows_a_column_a_linear_law_is_found_to_be_one(tmp_path: Path) -> None:
-    """Ridge regression is the oracle; networks alone would be far behind it here."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(480, 20))
-    y = X[:, :3] @ [2.0, -1.0, 1.0] + rng.normal(size=480)
-    X_train, y_train, X_test, y_test = X[:80], y[:80], X[80:], y[80:]
-    model = BALIRegressor(max_iter=300, random_state=0).fit(X_train, y_train)
-    bent = BALIRegressor(max_iter=300, prior_variance=(1.0, 40.0), random_state=0).fit(X_train, y_train)
-    assert True in model.linear_
-    assert bent.linear_ == [False] * len(bent.prior_variance_)
-    ridge = RidgeCV(np.logspace(-2, 2, 9)).fit(X_train, y_train)
-    found, without, oracle = (float(np.mean((m.predict(X_test) - y_test) ** 2)) for m in (model, bent, ridge))
-    assert found < 1.1 * oracle
+    """Ridge regression is the oracle, on three draws; networks alone would be far behind it here."""
+    errors = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(480, 20))
+        y = X[:, :3] @ [2.0, -1.0, 1.0] + rng.normal(size=480)
+        X_train, y_train, X_test, y_test = X[:80], y[:80], X[80:], y[80:]
+        model = BALIRegressor(max_iter=300, random_state=0).fit(X_train, y_train)
+        bent = BALIRegressor(max_iter=300, prior_variance=(1.0, 40.0), random_state=0).fit(X_train, y_train)
+        assert True in model.linear_
+        assert bent.linear_ == [False] * len(bent.prior_variance_)
+        ridge = RidgeCV(np.logspace(-2, 2, 9)).fit(X_train, y_train)
+        errors.append([float(np.mean((m.predict(X_test) - y_test) ** 2)) for m in (model, bent, ridge)])
+    found, without, oracle = np.mean(errors, axis=0)
+    assert found < 1.05 * oracle
     assert found < without
     model.save(tmp_path / "m.bali")
     np.testing.assert_array_equal(bali.load(tmp_path / "m.bali").predict(X_test), model.predict(X_test))
