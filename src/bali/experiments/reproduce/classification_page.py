@@ -13,7 +13,6 @@ from bali.experiments.reproduce.job import Line
 from bali.experiments.reproduce.markdown import EMPTY, cell, table, wrapped, yes_or_no
 from bali.experiments.reproduce.summary import (
     METRICS,
-    Figure,
     figure,
     figure_of,
     longest,
@@ -59,10 +58,10 @@ def benchmark(every: Rows) -> list[str]:
             for method in judged:
                 theirs = published.CLASSIFICATION[method].get(metric, {}).get(name)
                 cells.append(EMPTY if theirs is None else f"{theirs.mean:.3f} ± {theirs.error:.3f}")
-                cells += _judged(figure_of(rows, name, method, metric), theirs, metric)
+                cells += _judged(rows, name, method, metric, theirs)
             cells.append(cell(figure_of(rows, name, "map", metric)))
             theirs = published.CLASSIFICATION["paper"].get(metric, {}).get(name)
-            cells += _judged(figure_of(rows, name, "ours", metric), theirs, metric)
+            cells += _judged(rows, name, "ours", metric, theirs)
             alike = of_one_length(every["classification"], name, judged)
             in_full = [row for row in rows if row["share"] == 1.0]
             gain = paired_difference(in_full, name, metric, "ours", "paper")
@@ -71,9 +70,14 @@ def benchmark(every: Rows) -> list[str]:
     return lines
 
 
-def _judged(ours: Figure | None, theirs: Published | None, metric: str) -> list[str]:
-    """A figure and the verdict on it."""
-    return [cell(ours), EMPTY if ours is None or theirs is None else verdict(ours, theirs, metric)]
+def _judged(rows: Sequence[Line], name: str, method: str, metric: str, theirs: Published | None) -> list[str]:
+    """A figure and the verdict on it, which for fewer steps than the paper's is one on these."""
+    ours = figure_of(rows, name, method, metric)
+    if ours is None or theirs is None:
+        return [cell(ours), EMPTY]
+    share = min(row["share"] for row in rows if row["set"] == name and row["method"] == method)
+    at_share = f", {100 * share:.3g} % of the steps" if share < 1.0 else ""
+    return [cell(ours), verdict(ours, theirs, metric) + at_share]
 
 
 # --- learning curves --------------------------------------------------------------------------------------------
