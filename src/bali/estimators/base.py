@@ -14,13 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from rich.console import Console
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bali import defaults, estimator_files
 from bali.activations import ACTIVATIONS
 from bali.estimators.distributional import Array, DistributionalEstimator
+from bali.estimators.weights import checked_weight
 from bali.folds import merged_rows, validation_masks
 from bali.health import Health, layer_health
 from bali.held_out import Part, predict_held_out
@@ -122,7 +123,7 @@ class BALIEstimator(DistributionalEstimator):
         self._check_parameters()
         go_on = self.warm_start and hasattr(self, "inference_")
         rows, y_all = self._validated(X, y, min_rows=2)
-        weight = self._check_weight(sample_weight, rows)
+        weight = checked_weight(sample_weight, len(rows))
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         if not go_on:
@@ -176,16 +177,6 @@ class BALIEstimator(DistributionalEstimator):
             raise ValueError("step_size must be a number: the estimator lowers it from phase to phase itself")
         if not 0.0 < self.validation_fraction < 1.0:
             raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
-
-    def _check_weight(self, sample_weight: ArrayLike | None, X: Array) -> Array:
-        if sample_weight is None:
-            return np.ones(len(X))
-        weight: Array = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-        if weight.shape != (len(X),):
-            raise ValueError(f"sample_weight has shape {weight.shape}, expected ({len(X)},)")
-        if (weight < 0).any() or (weight > 0).sum() < 2:
-            raise ValueError("sample_weight must not be negative, and not zero for at least two rows")
-        return weight
 
     def _start(self, X: Array, values: Array, weight: Array, *, validated: bool = True) -> None:
         """A fresh inference for the data at hand."""
@@ -268,7 +259,7 @@ class BALIEstimator(DistributionalEstimator):
         first = not hasattr(self, "inference_")
         self._check_parameters()
         rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
-        weight = self._check_weight(sample_weight, rows) if len(rows) > 1 else np.ones(len(rows))
+        weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
         values = self._values(y_all, learn=first, classes=classes)
         if first:
             self._start(rows, values, weight, validated=False)
