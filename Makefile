@@ -1,7 +1,7 @@
 # make demo   fit and draw the synthetic examples into demo/
 # make test   lint, types, tests
 # make slow   the tests that take minutes
-# make peers  the packages that `bali bench peers` and the Laplace baselines compare with
+# make peers  the packages that `bali-benchmarks peers` and the Laplace baselines compare with
 # make docs   run the commands in docs/command-line.md and put in what they print
 
 PYTHON ?= python3
@@ -33,7 +33,7 @@ slow: $(INSTALLED)
 
 # laplace-torch asks for torchvision and does not use it; one that was built for another torch cannot be imported beside it.
 peers: $(INSTALLED)
-	$(BIN)/pip install -c constraints.txt -e '.[peers]'
+	$(BIN)/pip install -c constraints.txt -e . -e './benchmarks[peers]'
 	$(BIN)/python -c 'import torchvision' || $(BIN)/pip uninstall -y torchvision
 
 docs: $(INSTALLED)
@@ -45,13 +45,13 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src benchmarks tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Built again only when what is to be installed changes.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "bali needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e ./benchmarks
 	@touch $@

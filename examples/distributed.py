@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import bali
-from bali.predictive import ClassPredictive
+from bali.predictive.mixtures import ClassPredictive
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,13 +44,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if options.file.exists():
         inference.load(options.file)
-    while inference.steps < options.steps:
+    while inference.state.step < options.steps:
         # Every process draws the same batch and takes its part of it.
-        batches = torch.Generator().manual_seed(inference.steps)
+        batches = torch.Generator().manual_seed(inference.state.step)
         chosen = train[torch.randperm(len(train), generator=batches)[: options.batch].to(device)]
         (rows,) = bali.distributed.shard(chosen)
         inference.step(x[rows], y[rows])
-        if inference.steps % 50 == 0 or inference.steps == options.steps:
+        if inference.state.step % 50 == 0 or inference.state.step == options.steps:
             inference.save(options.file)  # written by the first process
 
     if bali.distributed.rank() == 0:
@@ -58,7 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
         assert isinstance(predictive, ClassPredictive)
         score = predictive.log_prob(y[test]).mean()
         right = (predictive.mean.argmax(-1) == y[test]).float().mean()
-        print(f"{bali.distributed.world_size()} processes, {inference.steps} steps: accuracy {right:.3f}, NLL {-score:.4f}")
+        taken = f"{bali.distributed.world_size()} processes, {inference.state.step} steps"
+        print(f"{taken}: accuracy {right:.3f}, NLL {-score:.4f}")
 
 
 if __name__ == "__main__":

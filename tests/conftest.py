@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from houses import DEAR, PRICE, QUICK, run, write_houses
+
+from support.houses import DEAR, PRICE, QUICK, run, write_houses
 
 torch.set_num_threads(1)
 

@@ -1,44 +1,80 @@
-"""Bayesian neural networks that train by exact layerwise inference."""
+"""Bayesian neural networks that train by exact layerwise inference.
 
-from importlib.metadata import version
+Names are loaded when they are first used, so that `import bali` costs little and `bali --help` needs no torch.
+"""
 
-from bali import distributed, likelihoods
-from bali.averaging import AveragedMeans
-from bali.estimator_files import load
-from bali.estimators import BALIClassifier, BALIRegressor
-from bali.files import ModelFileError
-from bali.first_pass import input_moments
-from bali.health import HealthWarning
-from bali.inference import LayerwiseInference
-from bali.layer import UnsupportedLayerError
-from bali.layers import StackedLinear, stack
-from bali.linalg import NumericalError, NumericalRepairWarning
-from bali.lora import LowRankAdapted, lora
-from bali.mniw import MNIW
-from bali.moments import Moments
-from bali.predictive import Predictive
+from __future__ import annotations
 
-__version__ = version("bali-torch")
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "MNIW",
-    "AveragedMeans",
-    "BALIClassifier",
-    "BALIRegressor",
-    "HealthWarning",
-    "LayerwiseInference",
-    "LowRankAdapted",
-    "ModelFileError",
-    "Moments",
-    "NumericalError",
-    "NumericalRepairWarning",
-    "Predictive",
-    "StackedLinear",
-    "UnsupportedLayerError",
-    "distributed",
-    "input_moments",
-    "likelihoods",
-    "load",
-    "lora",
-    "stack",
-]
+if TYPE_CHECKING:
+    from bali.conjugate.linalg import NumericalError as NumericalError
+    from bali.conjugate.linalg import NumericalRepairWarning as NumericalRepairWarning
+    from bali.conjugate.mniw import MNIW as MNIW
+    from bali.conjugate.moments import Moments as Moments
+    from bali.estimators.classifier import BALIClassifier as BALIClassifier
+    from bali.estimators.loading import load as load
+    from bali.estimators.regressor import BALIRegressor as BALIRegressor
+    from bali.files import ModelFileError as ModelFileError
+    from bali.inference import distributed as distributed
+    from bali.inference.first_pass import input_moments as input_moments
+    from bali.inference.health import HealthWarning as HealthWarning
+    from bali.inference.layerwise import LayerwiseInference as LayerwiseInference
+    from bali.layers.layer import UnsupportedLayerError as UnsupportedLayerError
+    from bali.layers.linear import StackedLinear as StackedLinear
+    from bali.layers.low_rank import LowRankAdapted as LowRankAdapted
+    from bali.layers.low_rank import lora as lora
+    from bali.layers.stacks import stack as stack
+    from bali.predictive import likelihoods as likelihoods
+    from bali.predictive import metrics as metrics
+    from bali.predictive import plots as plots
+    from bali.predictive.mixtures import Predictive as Predictive
+    from bali.training.averaging import AveragedMeans as AveragedMeans
+    from bali.training.fit_network import fit as fit
+
+#: Where each public name is: a module's, or (None) the module of that name itself.
+_PLACES: dict[str, tuple[str, str | None]] = {
+    "MNIW": ("bali.conjugate.mniw", "MNIW"),
+    "AveragedMeans": ("bali.training.averaging", "AveragedMeans"),
+    "BALIClassifier": ("bali.estimators.classifier", "BALIClassifier"),
+    "BALIRegressor": ("bali.estimators.regressor", "BALIRegressor"),
+    "HealthWarning": ("bali.inference.health", "HealthWarning"),
+    "LayerwiseInference": ("bali.inference.layerwise", "LayerwiseInference"),
+    "LowRankAdapted": ("bali.layers.low_rank", "LowRankAdapted"),
+    "ModelFileError": ("bali.files", "ModelFileError"),
+    "Moments": ("bali.conjugate.moments", "Moments"),
+    "NumericalError": ("bali.conjugate.linalg", "NumericalError"),
+    "NumericalRepairWarning": ("bali.conjugate.linalg", "NumericalRepairWarning"),
+    "Predictive": ("bali.predictive.mixtures", "Predictive"),
+    "StackedLinear": ("bali.layers.linear", "StackedLinear"),
+    "UnsupportedLayerError": ("bali.layers.layer", "UnsupportedLayerError"),
+    "distributed": ("bali.inference.distributed", None),
+    "fit": ("bali.training.fit_network", "fit"),
+    "input_moments": ("bali.inference.first_pass", "input_moments"),
+    "likelihoods": ("bali.predictive.likelihoods", None),
+    "load": ("bali.estimators.loading", "load"),
+    "lora": ("bali.layers.low_rank", "lora"),
+    "metrics": ("bali.predictive.metrics", None),
+    "plots": ("bali.predictive.plots", None),
+    "stack": ("bali.layers.stacks", "stack"),
+}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("bali-torch")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'bali' has no attribute {name!r}")
+    place, own = _PLACES[name]
+    module = importlib.import_module(place)
+    found = globals()[name] = module if own is None else getattr(module, own)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

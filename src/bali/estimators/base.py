@@ -6,8 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,23 +17,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from bali import defaults, estimator_files
-from bali.activations import ACTIVATIONS
+from bali.estimators import defaults, estimator_files
 from bali.estimators.distributional import Array, DistributionalEstimator
+from bali.estimators.model_schema import PROGRESS
+from bali.estimators.recipe import Recipe, TableSize, make_recipe
 from bali.estimators.weights import checked_weight
-from bali.folds import merged_rows, validation_masks
-from bali.health import Health, layer_health
-from bali.held_out import Part, predict_held_out
-from bali.inference import LayerwiseInference
-from bali.likelihoods import Likelihood
-from bali.mlp import draw_weights, stacked_mlp, unit_variances
-from bali.plan import Plan
-from bali.predictive import Predictive
-from bali.progress import training_bar
-from bali.settings import Reparam
-from bali.threads import threads_for
-from bali.training import Progress, train
-from bali.widening import widened
+from bali.inference.health import Health
+from bali.inference.layerwise import LayerwiseInference
+from bali.inference.prediction import NetworkPosterior
+from bali.inference.settings import Reparam
+from bali.inference.threads import threads_for
+from bali.layers.activations import ACTIVATIONS
+from bali.predictive.mixtures import Predictive
+from bali.training.folds import merged_rows, validation_masks
+from bali.training.held_out import Part, predict_held_out
+from bali.training.progress import training_bar
+from bali.training.race import Progress, train
+from bali.training.widening import widened
 
 #: Weight samples of each member for what is fitted on held-out rows.
 CALIBRATION_SAMPLES = 32
@@ -43,13 +42,9 @@ CALIBRATION_SAMPLES = 32
 class BALIEstimator(DistributionalEstimator):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
-    _likelihood: ClassVar[type[Likelihood]]
     _bends_inputs = True
+    recipe_: Recipe
     inference_: LayerwiseInference
-    prior_variance_: list[float]
-    linear_: list[bool]
-    #: How many times wider the prior is in predictions, see `defaults.prior_widening`; older files do not have it.
-    prior_widening_: float = 1.0
 
     def __init__(
         self,
@@ -126,29 +121,31 @@ class BALIEstimator(DistributionalEstimator):
         weight = checked_weight(sample_weight, len(rows))
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
-        if not go_on:
+        defaults.warn_of_few_rows(len(rows))
+        if go_on:
+            fresh = make_recipe(self.get_params(), self._size(rows, values, weight), self.recipe_.seed)
+            self.recipe_ = self.recipe_.trained_like(fresh)
+        else:
             self._start(rows, values, weight)
-        masks = None
+        recipe, masks = self.recipe_, None
         if self.early_stopping:
-            shared = self._is_classifier and defaults.shares_held_out_rows(len(rows))
-            masks = validation_masks(rows, values, self.n_members_, self.validation_fraction, self.seed_, shared=shared)
+            fraction, shared = self.validation_fraction, recipe.shares_held_out_rows
+            masks = validation_masks(rows, values, recipe.n_members, fraction, recipe.seed, shared=shared)
             masks = masks if masks.any() else None
-        generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        with threads_for(self.layer_sizes_):
+        with threads_for(recipe.layer_sizes):
             self.inference_, history = train(
                 self.inference_,
-                len(self.prior_variance_),
+                len(recipe.prior_variances),
                 self._inputs(rows),
                 self._target_tensor(values),
                 self._tensor(weight),
                 None if masks is None else torch.as_tensor(masks, device=self._device),
-                self._plan(len(rows)),
-                generator,
+                recipe.plan,
+                torch.Generator(device=self._device).manual_seed(recipe.seed),
                 on_step,
             )
         self._calibrate(rows, values, weight, masks)
-        self.prior_variance_ = [self.prior_variance_[c] for c in history.chosen]
-        self.linear_ = [self.linear_[c] for c in history.chosen]
+        self.recipe_ = recipe.of_candidates(history.chosen)
         self.n_iter_ = len(history.loss_curve)
         self.best_iter_ = history.best_step
         self.loss_curve_ = history.loss_curve
@@ -162,7 +159,10 @@ class BALIEstimator(DistributionalEstimator):
                 stacklevel=3,
             )
         elif history.outcome == "interrupted":
-            warnings.warn("training was interrupted; the best posterior so far is kept", ConvergenceWarning, stacklevel=3)
+            reached = f"after {self.n_iter_:,} of at most {self.max_steps_:,} steps"
+            warnings.warn(
+                f"training was interrupted {reached}; the best posterior so far is kept", ConvergenceWarning, stacklevel=3
+            )
         self.health().warn(stacklevel=3)
         return self
 
@@ -182,75 +182,42 @@ class BALIEstimator(DistributionalEstimator):
         """A fresh inference for the data at hand."""
         self._learn_scales(values, weight)
         self._learn_input_scales(X, weight)
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        # Rows in float64 cost little while they are few, and make results independent of their order.
-        self.dtype_ = "float64" if X.size <= 2**10 else "float32"
-        self.n_train_ = float(weight.sum())
-        hidden = self.hidden_layer_sizes
-        if hidden is None:
-            hidden = defaults.hidden_layer_sizes(self.n_train_, X.shape[1])
-        self.layer_sizes_ = [X.shape[1], *hidden, self._n_outputs(values)]
-        own = defaults.members(self.n_train_, X.shape[1], classes=self._is_classifier)
-        self.n_members_ = own if self.n_members is None else self.n_members
-        candidates = self._candidates()
-        if not validated:  # nothing can be chosen: the weakest, whatever the size of a first batch
-            candidates = candidates[-1:]
-        self.prior_widening_ = defaults.prior_widening(self.n_train_, X.shape[1], classes=self._is_classifier)
-        self.prior_variance_ = [c.variance for c in candidates]
-        self.linear_ = [c.linear for c in candidates]
-        self.inference_ = self._build()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.recipe_ = make_recipe(self.get_params(), self._size(X, values, weight), seed, validated=validated)
+        self.inference_ = self.recipe_.inference(self._device)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.recipe_.dtype)
+        return found
+
+    @property
+    def layer_sizes_(self) -> list[int]:
+        """Inputs, hidden layers, outputs."""
+        return list(self.recipe_.layer_sizes)
+
+    @property
+    def n_members_(self) -> int:
+        """Of each candidate."""
+        return self.recipe_.n_members
+
+    @property
+    def prior_variance_(self) -> list[float]:
+        """Of the candidates that were kept."""
+        return list(self.recipe_.prior_variances)
+
+    @property
+    def linear_(self) -> list[bool]:
+        """Which of the candidates that were kept are linear models."""
+        return list(self.recipe_.linear)
 
     @property
     def max_steps_(self) -> int:
-        """Of a fit to this many rows."""
-        return self._plan(round(self.n_train_)).max_steps
+        """That the last fit could have taken."""
+        return self.recipe_.plan.max_steps
 
-    def _plan(self, n_rows: int) -> Plan:
-        """Of a training on rows that count `n_train_` times in all."""
-        size = self.n_train_, self.n_features_in_, self.batch_size
-        own = defaults.plan(*size, classes=self._is_classifier, n_distinct=n_rows)
-        given: dict[str, Any] = {"max_steps": self.max_iter, "ema_rate": self.ema_rate, "patience": self.n_iter_no_change}
-        return replace(own, **{name: value for name, value in given.items() if value is not None})
-
-    @property
-    def _stream_rate(self) -> float:
-        return defaults.STREAM_RATE if self.ema_rate is None else self.ema_rate
-
-    def _candidates(self) -> list[defaults.Candidate]:
-        """From the strongest prior to the weakest."""
-        variance = self.prior_variance
-        if variance is None:
-            return list(defaults.candidates(self.n_train_, self.n_features_in_, classes=self._is_classifier))
-        return [defaults.Candidate(v) for v in (sorted(variance) if isinstance(variance, Sequence) else [variance])]
-
-    def _build(self) -> LayerwiseInference:
-        """An inference before its first step, with `n_members_` members for each candidate."""
-        prior_variances, n_members = self.prior_variance_, self.n_members_
-        linear = np.repeat(self.linear_, n_members).tolist()
-        module = stacked_mlp(len(linear), self.layer_sizes_, self.activation, linear)
-        module.to(self._device, getattr(torch, self.dtype_))
-        first = defaults.first_variance(self.n_train_, self.layer_sizes_[0], classes=self._is_classifier)
-        unit = unit_variances(self.layer_sizes_, first)
-        generator = torch.Generator(device=self._device).manual_seed(self.seed_)
-        variance = self._tensor(np.repeat(prior_variances, n_members))
-        initial = self._tensor(np.repeat([defaults.initial_variance(v) for v in prior_variances], n_members))
-        draw_weights(module, unit, generator, initial)
-        own_size = defaults.effective_size(self.n_train_, classes=self._is_classifier)
-        return LayerwiseInference(
-            module,
-            self._likelihood(),
-            max(round(self.n_train_), 1),
-            step_size=self.step_size,
-            ema_rate=self._stream_rate,
-            prior_variance={name: variance * v for name, v in unit.items()},
-            noise_floor=self.noise_floor,
-            output_noise_floor=self.output_noise_floor,
-            effective_size=own_size if self.effective_size is None else self.effective_size,
-            reparam=self.reparam,
-            target_noise=self.target_noise,
-            process_group=None,  # data are those of this process
-            generator=generator,
-        )
+    def _size(self, X: Array, values: Array, weight: Array) -> TableSize:
+        return TableSize(float(weight.sum()), len(X), X.shape[1], self._n_outputs(values), self._is_classifier)
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -267,7 +234,7 @@ class BALIEstimator(DistributionalEstimator):
             self.n_iter_, self.loss_curve_ = 0, []
             self.validation_steps_, self.validation_scores_ = [], []
         x, t, w = self._inputs(rows), self._target_tensor(values), self._tensor(weight)
-        log_likelihood = self.inference_.step(x, t, self._stream_rate, w)
+        log_likelihood = self.inference_.step(x, t, self.recipe_.stream_rate, w)
         self.n_iter_ += 1
         self.best_iter_ = self.n_iter_
         self.loss_curve_.append(-float(log_likelihood.mean()))
@@ -290,35 +257,42 @@ class BALIEstimator(DistributionalEstimator):
         check_is_fitted(self, "inference_")
         return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
 
-    def _predictor(self) -> LayerwiseInference:
+    def _predictor(self) -> NetworkPosterior:
         """The posterior that predictions are drawn from."""
-        first_only = defaults.like_images(self.n_train_, self.n_features_in_, classes=self._is_classifier)
-        return widened(self.inference_, self.prior_widening_, first_only=first_only)
+        given = zip(self.recipe_.layer_names, self.recipe_.prior_widening, strict=True)
+        factors = {name: factor for name, factor in given if factor != 1.0}
+        return widened(self.inference_.posterior(), self.inference_.state, factors)
 
     def _samples_per_member(self) -> int:
-        return -(-self.n_samples // (self.n_members_ * len(self.prior_variance_)))
+        return -(-self.n_samples // self.recipe_.stack_size)
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         rows = self._rows(X)
-        with threads_for(self.layer_sizes_):
+        with threads_for(self.recipe_.layer_sizes):
             yield from self._predictor().predict_chunks(rows, self._samples_per_member())
 
     def _standard_dist(self, X: ArrayLike) -> Predictive:
         rows = self._rows(X)
-        with threads_for(self.layer_sizes_):
+        with threads_for(self.recipe_.layer_sizes):
             return self._predictor().predict(rows, self._samples_per_member())
+
+    def check_prediction(self) -> None:
+        """Raises if the posterior cannot predict; the matrices of a file that somebody made need not be covariances."""
+        x = torch.zeros(1, self.recipe_.layer_sizes[0], dtype=getattr(torch, self.recipe_.dtype), device=self._device)
+        with threads_for(self.recipe_.layer_sizes):
+            self._predictor().predict(x, 1)
 
     def health(self) -> Health:
         """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""
         check_is_fitted(self, "inference_")
-        return layer_health(self.inference_)
+        return self.inference_.health()
 
     # --- files --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if "inference_" in state:  # a compact, plain form; __setstate__ builds the rest anew
-            state = state | {"inference_": self.fitted_state()}
+        if "inference_" in state:  # as plain as in a file; __setstate__ builds the rest anew
+            state = {name: value for name, value in state.items() if name != "recipe_"} | {"inference_": self.fitted_state()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -328,13 +302,21 @@ class BALIEstimator(DistributionalEstimator):
             self.restore_fitted_state(saved)
 
     def fitted_state(self) -> dict[str, Any]:
-        """The posterior of every layer, and how far training is."""
-        return self.inference_.state_dict()
+        """The recipe, the posterior of every layer, and how far training is."""
+        state = self.inference_.state_dict()
+        progress = {name: state["meta"][name] for name in PROGRESS.fields}
+        return {"meta": {"recipe": self.recipe_.to_json(), "progress": progress}, "tensors": state["tensors"]}
 
     def restore_fitted_state(self, state: dict[str, Any]) -> None:
-        """Build the inference that the fitted attributes describe and put it in this state."""
-        self.inference_ = self._build()
-        self.inference_.load_state_dict(state)
+        """Build the inference that the recipe describes and put it in this state."""
+        self.recipe_ = recipe = Recipe.from_json(state["meta"]["recipe"])
+        self.inference_ = recipe.inference(self._device)
+        fresh, tensors = self.inference_.state_dict(), dict(state["tensors"])
+        if len(tensors["generator"]) != len(fresh["tensors"]["generator"]):  # saved on another kind of device
+            tensors["generator"] = fresh["tensors"]["generator"]
+        output_layer = recipe.layer_names[-1] if recipe.likelihood == "gaussian" else None
+        meta = fresh["meta"] | state["meta"]["progress"] | {"output_layer": output_layer}
+        self.inference_.load_state_dict({"meta": meta, "tensors": tensors})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file, which `bali.load` reads without executing anything."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bali.calibration import fit_temperature
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, ClassificationEstimator
-from bali.likelihoods import Categorical
+from bali.estimators.model_schema import BALI_CLASSIFIER
+from bali.training.calibration import fit_temperature
 
 
 class BALIClassifier(ClassificationEstimator, BALIEstimator):
@@ -14,7 +14,7 @@ class BALIClassifier(ClassificationEstimator, BALIEstimator):
     After training, one number, `temperature_`, is fitted on the held-out rows: the power to which probabilities are raised.
     """
 
-    _likelihood = Categorical
+    file_schema = BALI_CLASSIFIER
 
     def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
         self.temperature_ = 1.0

@@ -20,18 +20,22 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from bali.input_scaling import InputScaling
-from bali.predictive import ClassPredictive, Predictive, RegressionPredictive
+from bali.estimators.input_scaling import InputScaling
+from bali.estimators.model_schema import FileSchema
+from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
 
 Array = NDArray[Any]
+#: Variances of larger targets, or of targets all smaller than one over it, are not numbers.
+LARGEST_TARGET = 1e140
 
 
 class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """An estimator whose predictions are distributions. Fitting sets the attributes declared here."""
 
     _is_classifier: ClassVar[bool]
+    #: What its file holds.
+    file_schema: ClassVar[FileSchema]
     device: str
-    dtype_: str
     #: Columns with heavy tails are bent.
     _bends_inputs: ClassVar[bool] = False
     input_scaling_: Array  # the five rows of an `InputScaling`
@@ -58,11 +62,17 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
 
+    @property
+    @abstractmethod
+    def _dtype(self) -> torch.dtype:
+        """Of rows and weights."""
+
     def _tensor(self, array: Array) -> Tensor:
-        return torch.as_tensor(array, dtype=getattr(torch, self.dtype_), device=self._device)
+        return torch.as_tensor(array, dtype=self._dtype, device=self._device)
 
     def _learn_input_scales(self, X: Array, weight: Array | None = None) -> None:
-        self.input_scaling_ = np.stack(InputScaling.learn(X, weight, bends=self._bends_inputs))
+        names = getattr(self, "feature_names_in_", None)
+        self.input_scaling_ = np.stack(InputScaling.learn(X, weight, bends=self._bends_inputs, names=names))
 
     def _inputs(self, X: Array) -> Tensor:
         return self._tensor(InputScaling(*self.input_scaling_)(X))
@@ -128,6 +138,12 @@ class RegressionEstimator(RegressorMixin, DistributionalEstimator):  # type: ign
         return columns
 
     def _learn_scales(self, values: Array, weight: Array | None = None) -> None:
+        largest = np.abs(values).max(initial=0.0)
+        if largest and not 1 / LARGEST_TARGET <= largest <= LARGEST_TARGET:
+            raise ValueError(
+                f"y goes up to {largest:.3g}, whose square cannot be computed with; divide it by {largest:.0e} "
+                "and multiply predictions by it"
+            )
         scaler = StandardScaler().fit(values, sample_weight=weight)
         self.target_mean_, self.target_scale_ = scaler.mean_, scaler.scale_
 
@@ -139,7 +155,12 @@ class RegressionEstimator(RegressorMixin, DistributionalEstimator):  # type: ign
 
     def _original(self, predictive: Predictive) -> RegressionPredictive:
         assert isinstance(predictive, RegressionPredictive)
-        return predictive.affine(self._tensor(self.target_scale_), self._tensor(self.target_mean_))
+        shift_and_scale = np.abs([self.target_mean_, self.target_scale_])
+        largest = shift_and_scale.max()
+        # Variances of very large or small targets are no float32.
+        kind = self._dtype if self.target_scale_.min() >= 1e-15 and largest <= 1e15 else torch.float64
+        scale, shift = (torch.as_tensor(a, dtype=kind, device=self._device) for a in (self.target_scale_, self.target_mean_))
+        return predictive.affine(scale, shift)
 
     def pred_dist(self, X: ArrayLike) -> RegressionPredictive:
         """The predictive distribution of new observations at the rows of X, in the units of y."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from numpy.typing import ArrayLike
 
-from bali.calibration import fit_noise
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
-from bali.likelihoods import Gaussian
-from bali.predictive import Predictive, RegressionPredictive
+from bali.estimators.model_schema import BALI_REGRESSOR
+from bali.predictive.mixtures import Predictive, RegressionPredictive
+from bali.training.calibration import fit_noise
 
 
 class BALIRegressor(RegressionEstimator, BALIEstimator):
@@ -20,21 +20,21 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     ----------
     hidden_layer_sizes, activation
         The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity". By default two hidden layers, whose
-        width follows from the size of the table. Rules for this and the other defaults are in `bali.defaults`.
+        width follows from the size of the table. Rules for this and the other defaults are in `bali.estimators.defaults`.
     step_size
         α: how far the pseudo-targets move, in units of each output's root-mean-square gradient.
     ema_rate
         β: the rate of the moving averages at the start. By default 0.5, or 0.3 where a step does not see the whole table.
     prior_variance
         Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
-        `bali.mlp.unit_variances`). Several are candidates that are trained side by side; those that validate clearly
-        worse are dropped, the others mixed (`prior_variance_`). By default one to three, by the size of the table; where
-        rows are few for the columns, one of them is a linear model (`linear_`).
+        `bali.estimators.mlp.unit_variances`). Several are candidates that are trained side by side; those that validate
+        clearly worse are dropped, the others mixed (`prior_variance_`). By default one to three, by the size of the
+        table; where rows are few for the columns, one of them is a linear model (`linear_`).
     noise_floor, output_noise_floor
         The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
     effective_size
         How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n); in a
-        classification fewer (`bali.defaults.effective_size`).
+        classification fewer (`bali.estimators.defaults.effective_size`).
     reparam, target_noise
         See `bali.LayerwiseInference`.
     batch_size
@@ -63,7 +63,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         The course of the training; scores are log-likelihoods per row of standardised targets.
     """
 
-    _likelihood = Gaussian
+    file_schema = BALI_REGRESSOR
     noise_scale_: float
     noise_dof_: float | None
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bali.tables.errors import TableError
+from bali.tables.errors import TableError, shown
 
 _WHOLE = re.compile(r"(-?\d+)\.0*")
 _TRUTH = {"true": "True", "false": "False"}
@@ -50,7 +50,8 @@ def as_numbers(column: pd.Series) -> NDArray[np.float64]:
         if wrong.any():
             row = column.index[wrong.argmax()]
             raise TableError(
-                f"column {column.name!r} is {what} in row {row}; correct that cell, or leave it empty if it is not known"
+                f"column {shown(column.name)} is {what} in row {row}; correct that cell, "
+                "or leave it empty if it is not known"
             )
     return numbers
 
@@ -65,7 +66,7 @@ def not_a_number(column: pd.Series, wrong: pd.Series) -> str:
     """The message for the first of the cells that should be numbers and are not."""
     row, value = first_cell(column, wrong)
     return (
-        f"column {column.name!r} holds numbers, but {value!r} in row {row} is not one; correct that cell, "
+        f"column {shown(column.name)} holds numbers, but {shown(value)} in row {row} is not one; correct that cell, "
         "or leave it empty if it is not known"
     )
 
@@ -80,15 +81,17 @@ def as_days(column: pd.Series) -> NDArray[np.float64]:
         if wrong.any():
             row, value = first_cell(column, wrong)
             raise TableError(
-                f"column {column.name!r} holds dates, but {value!r} in row {row} is not one; "
+                f"column {shown(column.name)} holds dates, but {shown(value)} in row {row} is not one; "
                 "write it as 2024-05-31, or leave the cell empty if it is not known"
             )
         column = parsed
     elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
         if column.isna().all():
             return np.full(len(column), np.nan)
-        raise TableError(f"column {column.name!r} held dates when the model was trained, but holds numbers here")
+        raise TableError(f"column {shown(column.name)} held dates when the model was trained, but holds numbers here")
     if column.dt.tz is None:
         column = column.dt.tz_localize("UTC")
-    days: pd.Series = (column - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return days.to_numpy(dtype=np.float64, na_value=np.nan)
+    # Microseconds: nanoseconds, the unit of pandas, end in the year 2262.
+    times = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+    days: NDArray[np.float64] = (times - np.datetime64(0, "us")) / np.timedelta64(1, "D")
+    return days

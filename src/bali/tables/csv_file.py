@@ -7,46 +7,55 @@ import csv
 import gzip
 import io
 import warnings
+import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
 from bali.tables.errors import TableError, quoted
+from bali.tables.source import Source
 
 _DELIMITERS = ",;\t|"
+#: Characters of a header line; a longer one is no header.
+LONGEST_HEADER = 2**22
 
 
 class CsvFile:
     """A CSV file with a header. The delimiter (comma, semicolon, tab or bar) is taken from the header."""
 
-    def __init__(self, path: Path, encoding: str = "utf-8") -> None:
-        self.path = path
+    def __init__(self, source: Source, encoding: str = "utf-8") -> None:
+        self.source = source
         self.encoding = _known_encoding(encoding)
         header = self._first_line()
         if not header.strip():
-            raise TableError(f"{str(path)!r} is empty: expected a header line with column names and rows below it")
+            raise TableError(f"{source.name} is empty: expected a header line with column names and rows below it")
+        if "\0" in header:
+            raise TableError(f"the header of {source.name} has a zero byte in it: it is damaged, or not a CSV file")
+        if header.count('"') % 2:
+            raise TableError(f"the header of {source.name} has a quote that is not closed on its line; correct the header")
         self.delimiter = max(_DELIMITERS, key=header.count)
-        self.columns = [name.strip() for name in next(csv.reader(io.StringIO(header), delimiter=self.delimiter))]
-        twice = [name for name in dict.fromkeys(self.columns) if self.columns.count(name) > 1]
+        with self._explained():
+            self.columns = [name.strip() for name in next(csv.reader(io.StringIO(header), delimiter=self.delimiter))]
+        twice = [name for name, n in Counter(self.columns).items() if n > 1]
         if twice:
-            raise TableError(f"{str(path)!r} has more than one column called {quoted(twice)}; rename them in the header")
+            raise TableError(f"{source.name} has more than one column called {quoted(twice)}; rename them in the header")
 
     def read(self, columns: Collection[str], as_text: Collection[str] = ()) -> pd.DataFrame:
         """These columns of all rows; those in `as_text` as they are written."""
-        with self._explained():
-            frame = pd.read_csv(self.path, **self._options(columns, as_text), low_memory=False)
+        with self._explained(), self.source.open_text() as file:
+            frame = pd.read_csv(file, **self._options(columns, as_text), low_memory=False)
         return self._numbered(frame, columns, 1)
 
     def chunks(self, columns: Collection[str], as_text: Collection[str], n_rows: int) -> Iterator[pd.DataFrame]:
         """The same, at most `n_rows` rows at a time. Types are those of each chunk."""
         first = 1
-        with self._explained():
-            reader = pd.read_csv(self.path, **self._options(columns, as_text), chunksize=n_rows)
-        with reader:
+        with self.source.open_text() as file:
+            with self._explained():
+                reader = pd.read_csv(file, **self._options(columns, as_text), chunksize=n_rows)
             while True:
                 with self._explained():
                     frame = next(reader, None)
@@ -72,17 +81,21 @@ class CsvFile:
         return frame[[name for name in self.columns if name in columns]]
 
     def _first_line(self) -> str:
-        opener: Any = gzip.open if self.path.suffix == ".gz" else open
         # "-sig": without the mark that some programs put at the start; pandas leaves it out by itself.
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        with self._explained(), opener(self.path, "rt", encoding=encoding, newline="") as file:
-            line: str = file.readline()
+        with self._explained(), self.source.open_text() as file, io.TextIOWrapper(file, encoding, newline="") as text:
+            line = text.readline(LONGEST_HEADER)
+        if len(line) == LONGEST_HEADER:
+            raise TableError(
+                f"the first line of {self.source.name} has more than {LONGEST_HEADER:,} characters; "
+                "expected a header line with column names and rows below it"
+            )
         return line
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turns what goes wrong while reading into a `TableError`."""
-        file = repr(str(self.path))
+        file = self.source.name
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ParserWarning)
@@ -103,7 +116,9 @@ class CsvFile:
             raise TableError(
                 f"{file} is not a well-formed CSV file ({reason}); quote fields that hold the delimiter"
             ) from error
-        except (gzip.BadGzipFile, EOFError) as error:
+        except csv.Error as error:
+            raise TableError(f"the header of {file} cannot be read ({error}); expected column names") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise TableError(f"{file} is not a complete gzip file ({error}); compress it again") from error
 
 

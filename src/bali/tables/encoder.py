@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from bali.tables.cells import as_days, as_numbers, as_text
-from bali.tables.errors import TableError, plural, quoted
-from bali.tables.kinds import Kind
+from bali.tables.column_kinds import Kind
+from bali.tables.errors import TableError, plural, quoted, shown
 
 #: What an empty cell of a column of categories is called, where the training rows have some.
 MISSING = "(missing)"
@@ -51,11 +51,11 @@ class Surprises:
 
     def notes(self) -> list[str]:
         empty = [
-            f"{name!r}: empty in {plural(n, 'row')}, but never in training; the training median is used"
+            f"{shown(name)}: empty in {plural(n, 'row')}, but never in training; the training median is used"
             for name, n in self.missing.items()
         ]
         new = [
-            f"{name!r}: {plural(seen.total(), 'row')} with a category the model does not know "
+            f"{shown(name)}: {plural(seen.total(), 'row')} with a category the model does not know "
             f"({quoted(value for value, _ in seen.most_common())}), treated as none of the known"
             for name, seen in self.unknown.items()
         ]

@@ -1,19 +1,28 @@
-"""The one error of this package, and how names are quoted in its messages."""
+"""The one error of this package, and how names and cells are quoted in its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+#: Of a name or a cell, a message shows at most so many characters.
+LONGEST_SHOWN = 60
 
 
 class TableError(ValueError):
     """A table cannot be used as it is; the message is one line and says what to do about it."""
 
 
+def shown(value: object) -> str:
+    """'a name or a cell', cut where it is very long."""
+    text = str(value)
+    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}… ({len(text):,} characters)"
+
+
 def quoted(names: Iterable[object], limit: int = 5) -> str:
     """'a', 'b', 'c' and 4 more"""
-    shown = [repr(str(name)) for name in names]
-    more = len(shown) - limit
-    return ", ".join(shown[:limit]) + (f" and {more} more" if more > 0 else "")
+    listed = list(names)
+    more = len(listed) - limit
+    return ", ".join(shown(name) for name in listed[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def plural(count: int, noun: str) -> str:
@@ -23,10 +32,14 @@ def plural(count: int, noun: str) -> str:
 
 def drop_options(names: Iterable[object]) -> str:
     """--drop a --drop b: the remedy for columns that cannot be used."""
-    return " ".join(f"--drop {shell_word(name)}" for name in names)
+    listed = list(names)
+    options = [f"--drop {shell_word(name)}" for name in listed[:20]]
+    return " ".join(options) + (" and so on" if len(listed) > len(options) else "")
 
 
 def shell_word(name: object) -> str:
     """A name as it is typed on a command line."""
     name = str(name)
+    if len(name) > LONGEST_SHOWN:
+        name = f"{name[:LONGEST_SHOWN]}…"
     return name if name.replace("_", "").replace("-", "").isalnum() else f'"{name}"'

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
-from pathlib import Path
+from contextlib import contextmanager
+from typing import BinaryIO
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
 from bali.tables.errors import TableError, drop_options, quoted
+from bali.tables.source import Source
 
 
 class ParquetFile:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with self._open() as file:
-            self._schema = file.schema_arrow
-        self.columns = list(self._schema.names)
-        twice = [name for name in dict.fromkeys(self.columns) if self.columns.count(name) > 1]
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        with self._decoding(), source.open() as raw, self._parquet(raw) as file:
+            self._schema = file.schema_arrow.remove_metadata()
+            self.columns = list(self._schema.names)
+        if any("\0" in name for name in self.columns):
+            raise TableError(f"{source.name} has a column with a zero byte in its name: it is damaged, or rename the column")
+        twice = [name for name, n in Counter(self.columns).items() if n > 1]
         if twice:
-            raise TableError(f"{str(path)!r} has more than one column called {quoted(twice)}; rename them")
+            raise TableError(f"{source.name} has more than one column called {quoted(twice)}; rename them")
 
     def read(self, columns: Collection[str], as_text: Collection[str] = ()) -> pd.DataFrame:
         """These columns of all rows. A Parquet file knows its types: `as_text` changes nothing."""
@@ -31,29 +36,36 @@ class ParquetFile:
         """The same, at most `n_rows` rows at a time."""
         wanted = self._wanted(columns)
         first = 1
-        with self._open() as file:
-            batches = file.iter_batches(batch_size=n_rows, columns=wanted, use_threads=False)
+        with self.source.open() as raw:
+            with self._decoding():
+                batches = self._parquet(raw).iter_batches(batch_size=n_rows, columns=wanted, use_threads=False)
             while True:
-                try:
+                with self._decoding():
                     batch = next(batches, None)
-                except (pa.ArrowException, OSError) as error:
-                    raise self._damaged(error) from error
-                if batch is None:
-                    return
-                frame = batch.to_pandas(integer_object_nulls=False, date_as_object=False)[wanted]
+                    if batch is None:
+                        return
+                    # What pandas wrote about its own types is not needed, and can be damaged too.
+                    options = {"integer_object_nulls": False, "date_as_object": False, "ignore_metadata": True}
+                    frame = batch.to_pandas(**options)[wanted]
                 frame.index = pd.RangeIndex(first, first + len(frame))
                 first += len(frame)
                 yield frame
 
-    def _open(self) -> parquet.ParquetFile:
-        try:
-            return parquet.ParquetFile(self.path, pre_buffer=False)
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
+    @staticmethod
+    def _parquet(raw: BinaryIO) -> parquet.ParquetFile:
+        return parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
 
-    def _damaged(self, error: Exception) -> TableError:
-        reason = " ".join(str(error).split()).split(". ")[0]
-        return TableError(f"{str(self.path)!r} is truncated or not a Parquet file ({reason}); write or copy it again")
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """Bytes that are not what they should be surface as any exception of a decoder, which all mean the same."""
+        try:
+            yield
+        except Exception as error:
+            reason = " ".join(str(error).split()).split(". ")[0][:200]
+            raise TableError(
+                f"{self.source.name} is truncated or not a Parquet file ({reason or type(error).__name__}); "
+                "write or copy it again"
+            ) from error
 
     def _wanted(self, columns: Collection[str]) -> list[str]:
         wanted = [name for name in self.columns if name in columns]

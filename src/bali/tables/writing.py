@@ -15,10 +15,13 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from bali.tables.errors import TableError
+from bali.tables.cells import is_text
+from bali.tables.complete_writes import complete_file
 
 Write = Callable[[pd.DataFrame], None]
 STDOUT = "-"
+#: What a spreadsheet takes a cell for a formula by, unless it is a number.
+_FORMULA = r"[=+\-@\t\r]"
 
 
 @contextmanager
@@ -31,34 +34,20 @@ def prediction_writer(out: str) -> Iterator[Write]:
         return
     path = Path(out)
     as_parquet = path.suffix in (".parquet", ".pq")
-    with (
-        replaced_when_complete(path) as temporary,
-        temporary.open("wb") as file,
-        _rows_into(file, as_parquet=as_parquet) as write,
-    ):
+    with complete_file(path) as part, part.open("wb") as file, _rows_into(file, as_parquet=as_parquet) as write:
         yield write
 
 
-@contextmanager
-def replaced_when_complete(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place at the end, or vanishes if something goes wrong.
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text that a spreadsheet would run as a formula, with an apostrophe before it, which makes it text again."""
+    frame = frame.rename(columns=lambda name: _as_text_only(pd.Series([name])).iloc[0])
+    return frame.assign(**{str(name): _as_text_only(frame[name]) for name in frame if is_text(frame[name])})
 
-    A device or a pipe, such as /dev/null, is written to and not replaced.
-    """
-    path = path.resolve()
-    if path.is_dir():
-        raise TableError(f"{str(path)!r} is a folder; name a file to write to")
-    if not path.parent.is_dir():
-        raise TableError(f"no folder at {str(path.parent)!r} to write {path.name!r} to")
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+def _as_text_only(column: pd.Series) -> pd.Series:
+    text = column.astype(object)
+    risky = text.astype(str).str.match(_FORMULA) & pd.to_numeric(text, errors="coerce").isna() & text.notna()
+    return text.mask(risky, "'" + text.astype(str))
 
 
 @contextmanager
@@ -69,7 +58,7 @@ def _rows_into(file: IO[bytes], *, as_parquet: bool) -> Iterator[Write]:
         nonlocal writer
         table = pa.Table.from_pandas(frame, preserve_index=False)
         if writer is None:
-            writer = parquet.ParquetWriter(file, table.schema) if as_parquet else _csv_writer(file, table.schema)
+            writer = _parquet_writer(file, table.schema) if as_parquet else _csv_writer(file, table.schema)
         writer.write_table(table.cast(writer.schema) if as_parquet else table)
 
     try:
@@ -77,6 +66,10 @@ def _rows_into(file: IO[bytes], *, as_parquet: bool) -> Iterator[Write]:
     finally:
         if writer is not None:
             writer.close()
+
+
+def _parquet_writer(file: IO[bytes], schema: pa.Schema) -> parquet.ParquetWriter:
+    return parquet.ParquetWriter(file, schema, write_page_checksum=True)
 
 
 def _csv_writer(file: IO[bytes], schema: pa.Schema) -> arrow_csv.CSVWriter:

@@ -1,0 +1,71 @@
+"""Monte Carlo dropout: training drops units at random, and a prediction goes on dropping them.
+
+Gal and Ghahramani (2016). Units are dropped before every layer but the first. Rate and weight decay are chosen on held-out
+rows, and so is the precision of a regression, by the factor on the noise that all methods have: what the authors did in
+their rerun of 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bali.layers.activations import ACTIVATIONS
+from bali_benchmarks.baselines.adam import adam_start, adam_step, averaged_weights
+from bali_benchmarks.baselines.method import Method, Setting, State, Task
+from bali_benchmarks.baselines.perceptrons import (
+    affine,
+    initial_weights,
+    log_likelihood,
+    packed,
+    per_member,
+    unpacked,
+    updated_noise,
+)
+
+
+@dataclass(frozen=True)
+class MCDropout(Method):
+    title: ClassVar[str] = "MC dropout"
+    citation: ClassVar[str] = "Gal and Ghahramani, Dropout as a Bayesian approximation, ICML 2016"
+    grid = tuple(
+        {"rate": rate, "prior_precision": precision, "learning_rate": 1e-2}
+        for rate in (0.005, 0.02, 0.05)
+        for precision in (0.1, 2.0)
+    )
+
+    rate: Setting = 0.02
+    prior_precision: Setting = 1.0
+    learning_rate: Setting = 1e-2
+
+    def start(self, task: Task, generator: torch.Generator) -> State:
+        weights = initial_weights(task, generator)
+        return packed(weights) | adam_start(weights) | {"noise_variance": weights[0].new_ones(task.members)}
+
+    def step(self, task: Task, state: State, x: Tensor, y: Tensor, generator: torch.Generator) -> State:
+        weights = [w.detach().requires_grad_() for w in unpacked(state)]
+        outputs = self._forward(task, weights, x, x.shape[-2], generator)
+        loss = -log_likelihood(task, outputs, y, state["noise_variance"]).mean(1).sum()
+        decay = [per_member(self.prior_precision, w) / task.n_data for w in weights]
+        with torch.no_grad():
+            gradients = [g + d * w for g, d, w in zip(torch.autograd.grad(loss, weights), decay, weights, strict=True)]
+            new_weights, moments = adam_step(state, weights, gradients, self.learning_rate)
+        noise = state["noise_variance"] if task.classification else updated_noise(task, state, outputs, y)
+        return packed(new_weights) | moments | {"noise_variance": noise}
+
+    def outputs(self, task: Task, state: State, x: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+        with torch.no_grad():
+            return self._forward(task, averaged_weights(state), x.expand(n_samples, *x.shape), 1, generator)
+
+    def _forward(self, task: Task, weights: list[Tensor], x: Tensor, n_masks: int, generator: torch.Generator) -> Tensor:
+        """Outputs with units dropped: each row by its own mask, or, with one mask, all rows of a draw by the same."""
+        activation = ACTIVATIONS[task.activation]()
+        z = affine(x, weights[0])
+        for weight in weights[1:]:
+            chance = torch.rand(*z.shape[:-2], n_masks, z.shape[-1], generator=generator, dtype=z.dtype, device=z.device)
+            rate = torch.as_tensor(self.rate, dtype=z.dtype, device=z.device).reshape(-1, 1, 1)
+            z = affine(activation(z) * ((chance >= rate) / (1.0 - rate)), weight)
+        return z

@@ -1,0 +1,1 @@
+"""The commands of `bali-benchmarks`, one file each."""

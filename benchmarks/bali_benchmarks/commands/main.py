@@ -1,0 +1,15 @@
+"""The command `bali-benchmarks`: measurements, the paper's experiments, and the data sets they need."""
+
+from __future__ import annotations
+
+from bali_benchmarks.commands.comparisons import bench
+from bali_benchmarks.commands.data import data
+from bali_benchmarks.commands.faults import faults
+from bali_benchmarks.commands.networks import networks
+from bali_benchmarks.commands.reproduce import reproduce
+
+app = bench
+app.command()(reproduce)
+app.command()(faults)
+app.command()(networks)
+app.add_typer(data, name="data")

@@ -1,0 +1,1 @@
+"""How fast BALI is, always beside something else measured in the same run: `bali-benchmarks step`, `members` and so on."""

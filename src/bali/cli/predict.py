@@ -1,0 +1,125 @@
+"""`bali predict`: a prediction with its uncertainty for every row of a file, of any length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bali.cli.options import Encoding, File, Json, Model, Quiet, Samples
+from bali.cli.talk import Talk, failing_cleanly
+from bali.tables.errors import TableError, plural, quoted, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bali.tables.encoder import Surprises
+    from bali.tables.opening import Table
+    from bali.tables.table_model import TableModel
+
+
+def predict(
+    model: Model,
+    file: File,
+    out: Annotated[
+        str, typer.Option(help="CSV or Parquet file to write, by its ending; - for standard output.")
+    ] = "predictions.csv",
+    coverage: Annotated[
+        float, typer.Option(min=0.01, max=0.999, help="Probability that an interval holds the value.")
+    ] = 0.9,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="A column that names the rows; else they are counted.", show_default=False)
+    ] = None,
+    samples: Samples = None,
+    no_formulas: Annotated[
+        bool,
+        typer.Option("--no-formulas", help="Put an apostrophe before text that a spreadsheet would take for a formula."),
+    ] = False,
+    encoding: Encoding = "utf-8",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the rows of a file.
+
+    Writes, for each row, mean, std, lower, upper, epistemic_std and aleatoric_std, or the class with all class
+    probabilities, entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
+    """
+    from bali.cli.terminal_progress import row_counter
+    from bali.tables.encoder import Surprises
+    from bali.tables.noted_warnings import noted_warnings
+    from bali.tables.opening import open_table
+    from bali.tables.table_model import load_table_model
+    from bali.tables.writing import STDOUT, prediction_writer, without_formulas
+
+    if as_json and out == STDOUT:
+        raise typer.BadParameter("predictions and --json cannot both go to standard output", param_hint="--out")
+    talk = Talk(as_json=as_json, quiet=quiet, to_stderr=out == STDOUT)
+    with failing_cleanly():
+        started = time.perf_counter()
+        trained = load_table_model(model)
+        if samples is not None:
+            trained.estimator.set_params(n_samples=samples)
+        table = open_table(file, encoding)
+        if out != STDOUT:
+            _check_output(out, file, model)
+        missing_columns(table, [*trained.columns, *([id_column] if id_column else [])])
+        talk.notes(extra_columns(table, trained, [id_column] if id_column else []))
+        surprises, n_rows = Surprises(), 0
+        with noted_warnings() as warned, prediction_writer(out) as write, row_counter(talk) as on_rows:
+            for frame in predictions(table, trained, coverage, id_column, surprises):
+                write(without_formulas(frame) if no_formulas else frame)
+                on_rows(len(frame))
+                n_rows += len(frame)
+            if n_rows == 0:
+                raise TableError(f"{table.source.name} has a header but no rows: there is nothing to predict")
+        notes = surprises.notes() + warned
+        talk.notes(notes)
+        seconds = time.perf_counter() - started
+        if out != STDOUT:
+            talk.say(f"{plural(n_rows, 'prediction')} of {shown(trained.target.name)} written to {out} in {seconds:.1f} s")
+        talk.result({"out": out, "n_rows": n_rows, "seconds": seconds, "notes": notes})
+
+
+def predictions(
+    table: Table, model: TableModel, coverage: float, id_column: str | None, surprises: Surprises
+) -> Iterator[pd.DataFrame]:
+    """Row names and predictions, piece by piece."""
+    import pandas as pd
+
+    from bali.tables.table_model import prediction_columns
+
+    names = [id_column] if id_column else []
+    wanted = dict.fromkeys([*names, *model.columns])
+    for frame in table.chunks(wanted, [*model.text_columns, *names], model.rows_at_once):
+        if frame.empty:
+            continue
+        columns = prediction_columns(model.predictive(frame, surprises), model.target, coverage)
+        if id_column is None:
+            rows: dict[str, Any] = {"row": frame.index.to_numpy()}
+        else:
+            rows = {f"id_{id_column}" if id_column in columns else id_column: frame[id_column].to_numpy()}
+        yield pd.DataFrame(rows | columns)
+
+
+def missing_columns(table: Table, wanted: list[str]) -> None:
+    absent = [name for name in wanted if name not in table.columns]
+    if absent:
+        raise TableError(
+            f"{table.source.name} lacks {quoted(absent)}, which the model needs; its columns are {quoted(table.columns, 12)}"
+        )
+
+
+def extra_columns(table: Table, model: TableModel, also_used: list[str]) -> list[str]:
+    """A note about columns that the model does not use; the target's may well be there."""
+    extra = [name for name in table.columns if name not in {*model.columns, model.target.name, *also_used}]
+    return [f"columns that the model does not use are ignored: {quoted(extra)}"] if extra else []
+
+
+def _check_output(out: str, file: Path, model: Path) -> None:
+    from bali.tables.table_model import model_path
+
+    if Path(out).resolve() in (file.resolve(), model_path(model).resolve()):
+        raise TableError(f"--out {out!r} would overwrite what is read; name another file")

@@ -1,0 +1,84 @@
+"""What the commands say and where: results on standard output, the rest on standard error.
+
+Exit codes: 0 done; 1 bad input, with one line on standard error; 2 wrong usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from bali.tables.errors import TableError
+
+BAD_INPUT, INTERRUPTED = 1, 130
+
+
+class Talk:
+    """Text for people; with `as_json`, one JSON object for machines on standard output and the text on standard error."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, to_stderr: bool = False) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self._text = Console(stderr=as_json or to_stderr, highlight=False)
+        self.stderr = Console(stderr=True, highlight=False)
+
+    def say(self, line: str = "", style: str | None = None) -> None:
+        if not self.quiet:
+            self._text.print(line, style=style, markup=False, soft_wrap=True)
+
+    def note(self, line: str) -> None:
+        if not self.quiet:
+            self.stderr.print(f"note: {line}", style="yellow", markup=False, soft_wrap=True)
+
+    def notes(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.note(line)
+
+    def scores(self, metrics: Mapping[str, float], meanings: Mapping[str, str]) -> None:
+        for name, value in metrics.items():
+            self.say(f"  {name:<16}{value:<12.4g}{meanings[name]}")
+
+    def result(self, content: Mapping[str, Any]) -> None:
+        """The JSON object, if it was asked for."""
+        if self.as_json:
+            typer.echo(json.dumps(content, indent=2))
+
+
+@contextmanager
+def failing_cleanly(finished_in: Path | None = None) -> Iterator[None]:
+    """One line and an exit code instead of a traceback, for what a user can do something about.
+
+    `finished_in` has what a long run finished before it was interrupted.
+    """
+    from bali.conjugate.linalg import NumericalError  # here, as help texts do not need torch
+    from bali.files import ModelFileError
+
+    try:
+        yield
+    except (TableError, ModelFileError, NumericalError) as error:
+        raise _failed(str(error)) from error
+    except BrokenPipeError as error:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from error
+    except OSError as error:
+        where = f"{str(error.filename)!r}: " if error.filename else ""
+        raise _failed(f"{where}{error.strerror or error}") from error
+    except KeyboardInterrupt as error:
+        left = "no file was written"
+        if finished_in is not None:
+            left = f"what is finished is in {finished_in}, and the same command goes on"
+        Talk().stderr.print(f"interrupted; {left}", markup=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from error
+
+
+def _failed(message: str) -> typer.Exit:
+    line = " ".join(message.split())
+    Talk().stderr.print(f"error: {line}", style="red", markup=False, soft_wrap=True)
+    return typer.Exit(BAD_INPUT)

@@ -1,0 +1,141 @@
+"""Densities, evidence, divergence and the closed-form prediction of the matrix-normal inverse-Wishart distribution.
+
+No step of an inference needs them: `mniw.MNIW` has what it needs, and these by inheritance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from bali.conjugate import linalg
+from bali.conjugate.moments import Moments
+from bali.conjugate.rows import Tokens
+from bali.conjugate.symmetric import Symmetric
+
+
+class NaturalParameters(NamedTuple):
+    """The paper's table of natural parameters: factors of WΣ⁻¹Wᵀ, Σ⁻¹Wᵀ, Σ⁻¹ and log|Σ|."""
+
+    precision: Tensor  # −½ R⁻¹
+    precision_mean: Tensor  # R⁻¹M
+    scale: Tensor  # −½ (U + MᵀR⁻¹M)
+    log_det: Tensor  # −½ (u + D_y + D_x + 1)
+
+
+class StudentT(NamedTuple):
+    """Multivariate Student-t over the rows of a prediction: location (..., n, D_y), shape = inflation · matrix."""
+
+    location: Tensor
+    inflation: Tensor  # (..., n)
+    matrix: Tensor  # (..., D_y, D_y)
+    dof: Tensor  # (...)
+
+
+class MNIWDensities:
+    mean: Tensor
+    precision: Symmetric
+    scale: Tensor
+
+    if TYPE_CHECKING:
+
+        @property
+        def scale_factor(self) -> Tensor: ...
+
+        @property
+        def _dof(self) -> Tensor: ...
+
+        def __init__(self, mean: Tensor, precision: Symmetric | Tensor, scale: Tensor, dof: Tensor, name: str) -> None: ...
+
+        @property
+        def n_inputs(self) -> int: ...
+
+        @property
+        def n_outputs(self) -> int: ...
+
+        def condition(self, moments: Moments) -> Self: ...
+
+        def row_variance(self, x: Tensor | Tokens) -> Tensor: ...
+
+    def natural(self) -> NaturalParameters:
+        precision_mean = self.precision.times(self.mean)
+        return NaturalParameters(
+            -0.5 * self.precision.dense(),
+            precision_mean,
+            -0.5 * (self.scale + self.mean.mT @ precision_mean),
+            -0.5 * (self._dof + self.n_outputs + self.n_inputs + 1),
+        )
+
+    @classmethod
+    def from_natural(cls, natural: NaturalParameters, name: str = "MNIW") -> Self:
+        precision = -2.0 * natural.precision
+        factor = linalg.cholesky(precision, f"{name}: precision")
+        half = linalg.half_solve(factor, natural.precision_mean)
+        mean = linalg.transposed_half_solve(factor, half)
+        scale = -2.0 * natural.scale - half.mT @ half
+        dof = -2.0 * natural.log_det - (sum(mean.shape[-2:]) + 1)
+        return cls(mean, precision, linalg.symmetric(scale), dof, name)
+
+    def log_prob(self, weights: Tensor, noise: Tensor) -> Tensor:
+        """log density at W (..., D_x, D_y) and Σ (..., D_y, D_y)."""
+        d_x, d_y, u = self.n_inputs, self.n_outputs, self._dof
+        noise_factor = linalg.cholesky(noise, "noise covariance")
+        noise_logdet = linalg.logdet(noise_factor)
+        whitened = self.precision.transposed_factor_times(weights - self.mean)
+        quadratic = linalg.half_solve(noise_factor, whitened.mT).square().sum((-2, -1))
+        normal = -0.5 * (quadratic + d_x * d_y * math.log(2 * math.pi) + d_x * noise_logdet - d_y * self.precision.logdet())
+        trace = linalg.half_solve(noise_factor, self.scale_factor).square().sum((-2, -1))  # tr(U Σ⁻¹)
+        wishart = (
+            0.5 * u * linalg.logdet(self.scale_factor)
+            - 0.5 * u * d_y * math.log(2)
+            - torch.special.multigammaln(0.5 * u, d_y)
+            - 0.5 * (u + d_y + 1) * noise_logdet
+            - 0.5 * trace
+        )
+        return normal + wishart
+
+    def log_evidence(self, moments: Moments) -> Tensor:
+        """log p(Y | X) with W and Σ integrated out, for this distribution as the prior."""
+        return self.log_evidence_of(self.condition(moments))
+
+    def log_evidence_of(self, posterior: MNIWDensities) -> Tensor:
+        """The `log_evidence` of the data that led from this prior to that posterior: a ratio of normalising constants."""
+        d_y, u_0, u = self.n_outputs, self._dof, posterior._dof
+        return (
+            -0.5 * (u - u_0) * d_y * math.log(math.pi)
+            + 0.5 * d_y * (self.precision.logdet() - posterior.precision.logdet())
+            + 0.5 * u_0 * linalg.logdet(self.scale_factor)
+            - 0.5 * u * linalg.logdet(posterior.scale_factor)
+            + torch.special.multigammaln(0.5 * u, d_y)
+            - torch.special.multigammaln(0.5 * u_0, d_y)
+        )
+
+    def kl(self, other: MNIWDensities) -> Tensor:
+        """KL(self ‖ other), as the expected matrix-normal part plus the inverse-Wishart part."""
+        d_x, d_y, u, v = self.n_inputs, self.n_outputs, self._dof, other._dof
+        trace_rows = self.precision.ratio_trace(other.precision)
+        apart = other.precision.transposed_factor_times(self.mean - other.mean)
+        # E[Σ⁻¹] = u U⁻¹ under self.
+        distance = u * linalg.half_solve(self.scale_factor, apart.mT).square().sum((-2, -1))
+        rows_logdet = self.precision.logdet() - other.precision.logdet()
+        normal = 0.5 * (d_y * (trace_rows - d_x + rows_logdet) + distance)
+        trace_noise = linalg.half_solve(self.scale_factor, other.scale_factor).square().sum((-2, -1))
+        noise_logdet = linalg.logdet(self.scale_factor) - linalg.logdet(other.scale_factor)
+        index = torch.arange(d_y, dtype=self.mean.dtype, device=self.mean.device)
+        digamma = torch.digamma(0.5 * (u[..., None] - index)).sum(-1)
+        wishart = (
+            0.5 * v * noise_logdet
+            + 0.5 * u * (trace_noise - d_y)
+            + torch.special.multigammaln(0.5 * v, d_y)
+            - torch.special.multigammaln(0.5 * u, d_y)
+            + 0.5 * (u - v) * digamma
+        )
+        return normal + wishart
+
+    def predictive(self, x: Tensor) -> StudentT:
+        """Closed-form posterior predictive of rows x (..., n, D_x), ones included: y ~ t(Mᵀx, (1 + xᵀRx) U/ν, ν)."""
+        dof = self._dof - self.n_outputs + 1
+        return StudentT(x @ self.mean, 1.0 + self.row_variance(x), self.scale / dof[..., None, None], dof)

@@ -1,0 +1,86 @@
+"""Fitted estimators as files: parameters and plain attributes in the header, arrays as tensors.
+
+What each kind of estimator keeps, and what it must be, is its `FileSchema`. It is checked when a file is written, so that
+what is written can be read, and when one is read, before anything is built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+
+from bali import files
+from bali.inference.schema import SchemaError
+
+if TYPE_CHECKING:
+    from bali.estimators.distributional import DistributionalEstimator
+
+KIND = "estimator"
+_STATE = "state/"
+Estimator = TypeVar("Estimator", bound="DistributionalEstimator")
+
+
+def save(estimator: DistributionalEstimator, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
+    """Write a fitted estimator, with `extra` (plain JSON) beside it in the header."""
+    schema, state = estimator.file_schema, estimator.fitted_state()
+    fitted = {name: _plain(getattr(estimator, name)) for name in schema.fitted if hasattr(estimator, name)}
+    if "classes_" in fitted:
+        fitted["classes_"] = {"values": fitted["classes_"], "dtype": estimator.classes_.dtype.str}
+    meta = {
+        "class": type(estimator).__name__,
+        "parameters": {name: _plain(value) for name, value in estimator.get_params().items()},
+        "fitted": fitted,
+        "state": state["meta"],
+        "extra": extra or {},
+    }
+    tensors = {f"{_STATE}{name}": tensor for name, tensor in state["tensors"].items()}
+    tensors |= {name: torch.from_numpy(getattr(estimator, name)) for name in schema.arrays}
+    with files.refusing(path, "cannot be written"):
+        schema.check(json.loads(json.dumps(meta)), tensors)
+    files.write(path, KIND, meta, tensors)
+
+
+def load_kinds(path: str | os.PathLike[str], kinds: Sequence[type[Estimator]]) -> tuple[Estimator, dict[str, Any]]:
+    """An estimator of one of these kinds, and what was written beside it."""
+    meta, tensors = files.read(path, KIND)
+    with files.refusing(path, *files.DAMAGED):
+        classes = {kind.__name__: kind for kind in kinds}
+        name = str(meta.get("class"))
+        if name not in classes:
+            raise files.ModelFileError(f"holds a {name[:50]!r}; expected one of {', '.join(classes)}")
+        kind = classes[name]
+        schema = kind.file_schema
+        schema.check(meta, tensors)
+        estimator = kind(**meta["parameters"])
+        for name, value in meta["fitted"].items():
+            setattr(estimator, name, value)
+        if "classes_" in meta["fitted"]:
+            estimator.classes_ = _labels(**meta["fitted"]["classes_"])
+        if "feature_names_in_" in meta["fitted"]:
+            estimator.feature_names_in_ = np.array(meta["fitted"]["feature_names_in_"], dtype=object)
+        for name in schema.arrays:
+            setattr(estimator, name, tensors[name].numpy())
+        state = {name.removeprefix(_STATE): tensor for name, tensor in tensors.items() if name.startswith(_STATE)}
+        estimator.restore_fitted_state({"meta": meta["state"], "tensors": state})
+        return estimator, meta["extra"]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it. A random generator is left out: the seed that it gave is kept."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple, range)) else value
+
+
+def _labels(values: list[Any], dtype: str) -> Any:
+    labels = np.array(values, dtype=np.dtype(dtype))
+    if labels.tolist() != values or np.unique(labels).tolist() != values:
+        raise SchemaError(f"its classes are not distinct, in order and of type {dtype}")
+    return labels

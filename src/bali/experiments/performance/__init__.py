@@ -1,1 +1,0 @@
-"""How fast BALI is, always beside something else measured in the same run: `bali bench step`, `members` and so on."""

@@ -1,0 +1,179 @@
+"""A second form of the update: the prior in the objective, so that its fixed point is the log joint's (docs/method.md).
+
+The paper's mean moves by ρ R (XᵀG D − R₀⁻¹M): how strongly the prior pulls depends on the step size, the gradients and
+N_eff. Here targets move along the gradient of the log joint instead, and the regression's own prior is a damping about the
+last mean:
+
+    V  ← average of XᵀG / n                  mean gradient of the log-likelihood, with momentum
+    A  ← average of XᵀX / n,  S ← average of GᵀG / n
+    ΔM = (A + δ I)⁻¹ (V − (M − M₀) / (σ² N P)) D,       D = diag(min(α / rms(g_j), δ σ² N P))
+
+with N examples of P rows each, σ² the prior variance of the weights and δ a share of the mean of A's diagonal. It rests
+where N P · E[x g] = (M − M₀) / σ², whatever α, δ and the gradients are. The bound on D keeps the prior's own step below a
+whole one for units whose gradients vanish. All layers' steps are shortened together where the Kullback-Leibler divergence
+between the old and the new outputs, estimated from A and S, would exceed a bound: a step that would ruin the fit is not
+taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn import functional
+
+from bali.conjugate.averages import averaged
+from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
+from bali.inference.statistics import LayerStatistics
+
+#: Squared gradients below this share of the layer's mean one count as that share: such units hardly matter.
+_LEAST_SHARE = 1e-4
+#: A factor serves so many steps: A changes slowly, and the first steps change it most.
+_REFRESH, _FRESH_AT_FIRST = 20, 5
+
+
+#: XᵀX of a layer with so many inputs costs as much as a pass: it is averaged at every fourth step, with four times the rate.
+_WIDE, _SELDOM = 300, 4
+#: An average of squared gradients that is so many times smaller than a batch's is given up for it.
+_JUMP = 4.0
+
+
+def _without_dust(values: Tensor) -> Tensor:
+    """Averages of units that have died fade into subnormal numbers, with which processors are ten times slower."""
+    return functional.hardshrink(values, 1e-30)
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum()
+
+
+@dataclass(frozen=True)
+class JointLayer:
+    """All that is kept of one layer between steps."""
+
+    mean: Tensor  # M, (..., D_x, D_y)
+    prior_mean: Tensor | None  # M₀; None is zero
+    prior_variance: float  # σ²
+    label: str = "inputs"  # for messages about its matrices
+    rows_per_example: float = 1.0  # P
+    inputs: Symmetric | None = None  # A
+    gradients: Tensor | None = None  # S, (..., D_y, D_y)
+    drive: Tensor | None = None  # V
+    damped: Symmetric | None = None  # A + δI of the last refreshment, with its factor
+    damping: Tensor | None = None  # δ, (...,)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a file holds of it."""
+        found = {"mean": self.mean, "prior_mean": self.prior_mean, "gradients": self.gradients, "drive": self.drive}
+        found |= {"inputs": None if self.inputs is None else self.inputs.values, "damping": self.damping}
+        found |= {"damped": None if self.damped is None else self.damped.values}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor], rows_per_example: float, *, is_diagonal: bool) -> JointLayer:
+        """This layer with what `tensors` gave."""
+        kind = Diagonal if is_diagonal else Dense
+
+        def symmetric(name: str) -> Symmetric | None:
+            return kind(tensors[name], self.label) if name in tensors else None
+
+        damped = symmetric("damped")
+        if damped is not None:
+            damped.keep_inverse()
+        return replace(
+            self,
+            mean=tensors["mean"],
+            prior_mean=tensors.get("prior_mean"),
+            rows_per_example=rows_per_example,
+            inputs=symmetric("inputs"),
+            gradients=tensors.get("gradients"),
+            drive=tensors.get("drive"),
+            damped=damped,
+            damping=tensors.get("damping"),
+        )
+
+    @property
+    def departure(self) -> Tensor:
+        """M − M₀"""
+        return self.mean if self.prior_mean is None else self.mean - self.prior_mean
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a step may go, and how long averages remember."""
+
+    step_size: float  # α
+    kl_bound: float  # of one step, in nats an example
+    momentum: float = 0.9  # of V
+    rate: float = 0.05  # of A and S
+    damping: float = 0.1  # δ over the mean of A's diagonal
+    prior_share: float = 1.0  # of the prior's pull: it grows to 1 in the first steps, when gradients may still be tiny
+
+
+def needs_inputs(step: int, n_inputs: int) -> bool:
+    """Whether a step, counted from 1, needs XᵀX of a layer with so many inputs."""
+    return n_inputs < _WIDE or step <= _FRESH_AT_FIRST or step % _SELDOM == 0
+
+
+def take_in(layer: JointLayer, statistics: LayerStatistics, n_examples: float, step: int, pace: Pace) -> JointLayer:
+    """The averages after one more batch; `step` counts from 1. The first values are plain means of all so far."""
+    moments = statistics.moments
+    n = float(moments.n)
+    rate = max(pace.rate, 1.0 / step)
+    if moments.xx is None:
+        assert layer.inputs is not None
+        inputs = layer.inputs
+    else:
+        moments.xx.scale_(1.0 / n)
+        inputs = replace(moments.xx, name=layer.label)
+        if layer.inputs is not None:
+            often = rate if inputs.size < _WIDE else max(min(0.5, _SELDOM * pace.rate), 1.0 / step)
+            inputs = replace(inputs, values=layer.inputs.values.lerp(inputs.values, often))
+    gradients, known = moments.yy / n, layer.gradients
+    if known is not None and float(_trace(gradients)) > _JUMP * float(_trace(known)):
+        known = None  # gradients have grown too fast for an average that remembers small ones
+    layer = replace(
+        layer,
+        rows_per_example=n / n_examples,
+        inputs=inputs,
+        gradients=_without_dust(averaged(known, gradients, rate)),
+        drive=_without_dust(averaged(layer.drive, moments.xy / n, max(1.0 - pace.momentum, 1.0 / step))),
+    )
+    if layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0:
+        damping = pace.damping * inputs.diagonal().mean(-1)
+        damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), inputs.name, inputs.repairs).plus(inputs)
+        damped.keep_inverse()
+        layer = replace(layer, damped=damped, damping=damping)
+    return layer
+
+
+def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, Tensor]:
+    """ΔM, and the divergence between old and new outputs that it means, in nats an example."""
+    assert layer.gradients is not None
+    assert layer.drive is not None
+    assert layer.damped is not None
+    assert layer.damping is not None
+    precision = layer.prior_variance * n_data * layer.rows_per_example  # σ² N P
+    squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
+    rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
+    bound = (layer.damping * precision / pace.prior_share)[..., None]
+    scale = (pace.step_size / rms).minimum(bound)
+    drive = (layer.drive - layer.departure * (pace.prior_share / precision)) * scale.unsqueeze(-2)
+    step = layer.damped.solve(drive)
+    # tr(ΔᵀAΔS)/2 an example, with AΔ = drive − δΔ.
+    moved = drive - layer.damping[..., None, None] * step
+    return step, 0.5 * layer.rows_per_example * (moved * (step @ layer.gradients)).sum()
+
+
+def advance(layers: Mapping[str, JointLayer], n_data: int, pace: Pace) -> tuple[dict[str, JointLayer], float]:
+    """All layers after one step, and the share of it that was taken."""
+    proposed = {name: proposed_step(layer, n_data, pace) for name, layer in layers.items()}
+    divergence = sum(float(kl) for _, kl in proposed.values())
+    if not math.isfinite(divergence):
+        return dict(layers), 0.0
+    share = min(1.0, math.sqrt(pace.kl_bound / max(divergence, 1e-30)))
+    return {
+        name: replace(layer, mean=_without_dust(layer.mean.add(proposed[name][0], alpha=share)))
+        for name, layer in layers.items()
+    }, share

@@ -1,0 +1,93 @@
+"""Wide linear layers as a grid of blocks, whose factorisations are small.
+
+Inputs and outputs of a layer are cut into equal parts, and every part of the weight matrix has a posterior of its own: R⁻¹
+keeps its diagonal blocks only, and so does U. Blocks with the same outputs add up, and each of them would answer to the
+whole gradient; a step of all of them together is as long as that of one matrix if each takes its share of it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bali.layers.layer import Layer
+from bali.layers.linear import LinearLayer
+
+
+class BlockedLinearLayer(Layer):
+    """`nn.Linear` as (P, Q) weight matrices for P parts of the inputs, the column of ones included, and Q of the outputs.
+
+    Parts are filled up with columns of zeros where they do not come out even: those inputs have weights without effect, and
+    those outputs have no gradient.
+    """
+
+    has_bias = False  # for the algebra: the column of ones is among the inputs
+
+    def __init__(self, whole: LinearLayer, max_block: int) -> None:
+        self.name, self._whole, self.weight_shape = whole.name, whole, (whole.n_inputs, whole.out_features)
+        self.parts = tuple(-(-size // max_block) for size in self.weight_shape)
+        self.in_features, self.out_features = (-(-n // p) for n, p in zip(self.weight_shape, self.parts, strict=True))
+        self.step_share = 1.0 / self.parts[0]
+        self.calls_are_positions = whole.calls_are_positions
+        self.part_of = whole.part_of
+
+    @property
+    def fan_in(self) -> int:
+        return self._whole.in_features
+
+    @property
+    def module(self) -> nn.Module:
+        return self._whole.module
+
+    @property
+    def weight(self) -> Tensor:
+        return self._whole.weight
+
+    def _cut(self, rows: Tensor, axis: int) -> Tensor:
+        """(n, D) to (parts, n, D / parts)."""
+        size = self.in_features if axis == 0 else self.out_features
+        padded = functional.pad(rows, (0, self.parts[axis] * size - rows.shape[-1]))
+        return padded.reshape(len(rows), self.parts[axis], size).transpose(0, 1)
+
+    def input_rows(self, x: Tensor) -> Tensor:
+        rows = self._whole.input_rows(x)
+        if self._whole.has_bias:
+            rows = functional.pad(rows, (0, 1), value=1.0)
+        return self._cut(rows, 0).unsqueeze(1)
+
+    def output_rows(self, z: Tensor) -> Tensor:
+        return self._cut(self._whole.output_rows(z), 1).expand(self.parts[0], -1, -1, -1)
+
+    def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Blocks with the same outputs add up."""
+        together = rows.sum(0).transpose(0, 1)
+        return self._whole.from_rows(together.reshape(len(together), -1)[:, : self.weight_shape[1]], like)
+
+    def weights(self) -> Tensor:
+        (p, q), (b, e) = self.parts, (self.in_features, self.out_features)
+        n_in, n_out = self.weight_shape
+        padded = functional.pad(self._whole.weights(), (0, q * e - n_out, 0, p * b - n_in))
+        return padded.reshape(p, b, q, e).transpose(1, 2).contiguous()
+
+    def assign(self, weights: Tensor) -> None:
+        p, q, b, e = weights.shape
+        n_in, n_out = self.weight_shape
+        self._whole.assign(weights.transpose(1, 2).reshape(p * b, q * e)[:n_in, :n_out])
+
+
+#: Wider layers are cut: a factor of 4,096 inputs takes 134 MB, and its time grows with the cube of their number.
+MAX_BLOCK = 4096
+
+
+def with_blocks(layers: dict[str, Layer], max_block: int, *, keep_last: bool) -> dict[str, Layer]:
+    """The layers, with those cut into blocks that have more inputs or outputs than `max_block`.
+
+    The last one stays whole if it is to be: the output layer of a regression, whose noise is the observations'.
+    """
+
+    def cut(name: str, layer: Layer) -> Layer:
+        if not isinstance(layer, LinearLayer) or layer.members is not None or (keep_last and name == list(layers)[-1]):
+            return layer
+        return BlockedLinearLayer(layer, max_block) if max(layer.n_inputs, layer.out_features) > max_block else layer
+
+    return {name: cut(name, layer) for name, layer in layers.items()}

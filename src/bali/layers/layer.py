@@ -1,0 +1,99 @@
+"""What the inference needs to know of a layer, whatever its kind: how it is rows times a weight matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from bali.conjugate.gram import Rows
+from bali.conjugate.rows import Tokens
+
+
+class UnsupportedLayerError(TypeError):
+    """A module has trainable parameters that BALI cannot treat; the message names it and a remedy."""
+
+
+class Composite(ABC):
+    """A module that uses several weight matrices without calling a module for each: attention, recurrence.
+
+    While a network is run, `forward` stands in for the module's own: the same function, written with a module for every
+    weight matrix, so that inputs and outputs of each can be recorded.
+    """
+
+    module: nn.Module
+    layers: dict[str, Layer]  # those with trainable weights, by name
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> object: ...
+
+
+class Layer(ABC):
+    """A module as a weight matrix W, (..., D_in + 1, D_out) with the bias row last: its output rows are (x, 1) W.
+
+    Leading dimensions are regressions side by side: the members of a stack, or the groups of a convolution. Rows are
+    ordered by example first, so that the rows of one example are neighbours.
+    """
+
+    #: Inputs and outputs are rows as they come, so that the layer can take in the data or be the output of a regression.
+    takes_rows: ClassVar[bool] = False
+    #: Input rows have a single one each (`rows.Tokens`), and so XᵀX is diagonal.
+    has_tokens: ClassVar[bool] = False
+
+    name: str
+    members: int | None = None  # K of stacked layers
+    has_bias: bool
+    in_features: int  # of one weight matrix, as below
+    out_features: int
+    step_share: float = 1.0  # of α that targets of the layer move; less where several matrices move the same outputs
+    #: Calls of one forward pass are positions of the same examples, as the time steps of a recurrent layer are.
+    calls_are_positions: bool = False
+    part_of: Composite | None = None
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs that an output depends on, without the bias."""
+        return self.in_features
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module: ...
+
+    @property
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """A parameter of the module, which tells type and device."""
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that hold its weight matrix, which other layers may share in parts."""
+        return list(self.module.parameters(recurse=False))
+
+    @property
+    def n_inputs(self) -> int:
+        """Rows of the weight matrix, the bias included."""
+        return self.in_features + self.has_bias
+
+    @abstractmethod
+    def input_rows(self, x: Tensor) -> Tensor | Tokens:
+        """Inputs as rows (..., m, D_in), without the column of ones."""
+
+    def rows_for_products(self, x: Tensor) -> Rows:
+        """`input_rows`, or what gives their products at less cost."""
+        return self.input_rows(x)
+
+    @abstractmethod
+    def output_rows(self, z: Tensor) -> Tensor:
+        """Outputs as rows (..., m, D_out)."""
+
+    @abstractmethod
+    def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Rows of outputs in the shape of the outputs `like`: undoes `output_rows`."""
+
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """The module's own weights as a matrix, copied."""
+
+    @abstractmethod
+    def assign(self, weights: Tensor) -> None:
+        """Write a weight matrix into the module."""

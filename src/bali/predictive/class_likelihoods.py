@@ -1,0 +1,101 @@
+"""Classes, grades, and yes or no."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bali.predictive.count_families import YesNo
+from bali.predictive.family_likelihood import with_gradient
+from bali.predictive.family_predictive import FamilyPredictive
+from bali.predictive.likelihood import Likelihood
+from bali.predictive.mixtures import ClassPredictive
+from bali.predictive.predictive_base import Predictive
+from bali.predictive.target_checks import columns_for, n_columns, refuse, shape_error
+
+
+class Categorical(Likelihood):
+    """Classes 0 … P − 1 by softmax of P outputs; y holds class indices."""
+
+    def n_outputs(self, y: Tensor) -> int:
+        return int(y.max()) + 1
+
+    def targets(self, y: Tensor, z: Tensor) -> Tensor:
+        return _class_indices(self, y, z, z.shape[-1])
+
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        index = y.unsqueeze(-1)
+        log_p = functional.log_softmax(z, -1)
+        gradient = log_p.exp().neg_().scatter_add_(-1, index, torch.ones_like(index, dtype=z.dtype))
+        return log_p.gather(-1, index).squeeze(-1), gradient
+
+    def predictive(
+        self, z: Tensor, noise: Tensor | None = None, inflation: Tensor | None = None, dof: float | None = None
+    ) -> Predictive:
+        return ClassPredictive(z.softmax(-1))
+
+
+class Ordinal(Likelihood):
+    """Grades 0 < 1 < … < P of P outputs, by cumulative logits: P(y ≤ k) = sigmoid(c_k).
+
+    The first output is c₀; each of the others is the distance to the next cutpoint, by softplus. y holds grades.
+    """
+
+    def n_outputs(self, y: Tensor) -> int:
+        return max(int(y.max()), 1)
+
+    def targets(self, y: Tensor, z: Tensor) -> Tensor:
+        return _class_indices(self, y, z, z.shape[-1] + 1)
+
+    def log_probabilities(self, z: Tensor) -> Tensor:
+        """Of all grades, (..., P + 1)."""
+        cut = torch.cat([z[..., :1], functional.softplus(z[..., 1:])], -1).cumsum(-1)
+        below, above = functional.logsigmoid(cut), functional.logsigmoid(-cut)
+        # σ(c_k) − σ(c_{k−1}) = σ(c_k) σ(−c_{k−1}) (1 − e^−gap), and 1 − e^−softplus(z) = σ(z)
+        inner = below[..., 1:] + above[..., :-1] + functional.logsigmoid(z[..., 1:])
+        return torch.cat([below[..., :1], inner, above[..., -1:]], -1)
+
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return with_gradient(lambda exact: self.log_probabilities(exact).gather(-1, y.unsqueeze(-1)).squeeze(-1), z)
+
+    def predictive(
+        self, z: Tensor, noise: Tensor | None = None, inflation: Tensor | None = None, dof: float | None = None
+    ) -> Predictive:
+        return ClassPredictive(self.log_probabilities(z).exp())
+
+
+class Bernoulli(Likelihood):
+    """Yes or no by the logistic function, for one label or for many independent ones; y holds 0 and 1."""
+
+    def n_outputs(self, y: Tensor) -> int:
+        return n_columns(y)
+
+    def targets(self, y: Tensor, z: Tensor) -> Tensor:
+        y = columns_for(y, z, z.shape[-1])
+        refuse((y != 0) & (y != 1), y, "Bernoulli needs targets 0 and 1")
+        return y.to(z.dtype)
+
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        log_prob = -functional.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").sum(-1)
+        return log_prob, y - z.sigmoid()
+
+    def predictive(
+        self, z: Tensor, noise: Tensor | None = None, inflation: Tensor | None = None, dof: float | None = None
+    ) -> Predictive:
+        """Of one label two classes; of many, numbers 0 and 1 whose means are the labels' probabilities."""
+        if z.shape[-1] > 1:
+            return FamilyPredictive(YesNo(z))
+        p = z.sigmoid()
+        return ClassPredictive(torch.cat([1 - p, p], -1))
+
+
+def _class_indices(likelihood: Likelihood, y: Tensor, z: Tensor, n_classes: int) -> Tensor:
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(f"{type(likelihood).__name__} needs integer class indices, got {y.dtype}")
+    if y.shape != z.shape[:-1] and not (z.dim() > 2 and y.shape == z.shape[1:-1]):
+        raise shape_error(y, z)
+    y = y.long().expand(z.shape[:-1])
+    outside = ((y < 0) | (y >= n_classes)).unsqueeze(-1)
+    refuse(outside, y.unsqueeze(-1), f"class indices must be in 0..{n_classes - 1}")
+    return y

@@ -1,0 +1,133 @@
+"""Likelihoods of numbers: real, positive, and shares between 0 and 1."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bali.predictive import families, positive_families
+from bali.predictive.family_likelihood import LARGEST_LOG_SHAPE, FamilyLikelihood, exp
+from bali.predictive.target_checks import n_columns, refuse
+
+
+class _Real(FamilyLikelihood):
+    def check(self, y: Tensor) -> None:
+        refuse(~y.isfinite(), y, f"{type(self).__name__} needs finite numbers")
+
+
+class _Positive(FamilyLikelihood):
+    def check(self, y: Tensor) -> None:
+        refuse(~((y > 0) & y.isfinite()), y, f"{type(self).__name__} needs positive numbers")
+
+
+class GaussianByRow(_Real):
+    """A Gaussian whose noise depends on the inputs. Outputs: D means, then D logarithms of standard deviations.
+
+    With `correlated=True` the noise of a row has a full covariance L Lᵀ. The D(D − 1)/2 outputs that follow are the entries
+    of L below its diagonal, row by row, in units of the standard deviation on the same row's diagonal.
+    """
+
+    n_parameters: ClassVar[int] = 2
+
+    def __init__(self, correlated: bool = False) -> None:
+        self.correlated = correlated
+
+    def n_outputs(self, y: Tensor) -> int:
+        d = n_columns(y)
+        return 2 * d + d * (d - 1) // 2 if self.correlated else 2 * d
+
+    def n_targets(self, n_outputs: int) -> int:
+        if not self.correlated:
+            return super().n_targets(n_outputs)
+        d = (math.isqrt(9 + 8 * n_outputs) - 3) // 2  # 2D + D(D − 1)/2 outputs
+        if d < 1 or d * (d + 3) // 2 != n_outputs:
+            raise ValueError(f"{self!r} needs D(D + 3)/2 outputs for D columns of y; the network has {n_outputs}")
+        return d
+
+    def family(self, z: Tensor) -> families.Family:
+        if not self.correlated:
+            loc, log_scale = self.parts(z)
+            return families.Normal(loc, exp(log_scale))
+        d = self.n_targets(z.shape[-1])
+        scale = exp(z[..., d : 2 * d])
+        row, column = torch.tril_indices(d, d, -1, device=z.device)
+        unit = torch.eye(d, dtype=z.dtype, device=z.device).repeat(*z.shape[:-1], 1, 1)
+        unit[..., row, column] = z[..., 2 * d :]
+        return families.CorrelatedNormal(z[..., :d], unit * scale.unsqueeze(-1))
+
+
+class StudentT(_Real):
+    """Noise with heavy tails, of a width that depends on the inputs. Outputs: D locations, then D logarithms of scales.
+
+    The mean needs more than one degree of freedom, the standard deviation more than two.
+    """
+
+    n_parameters: ClassVar[int] = 2
+
+    def __init__(self, dof: float = 4.0) -> None:
+        if not dof > 0:
+            raise ValueError(f"StudentT needs positive degrees of freedom, got {dof}")
+        self.dof = dof
+
+    def family(self, z: Tensor) -> families.Family:
+        loc, log_scale = self.parts(z)
+        return families.StudentT(loc, exp(log_scale), self.dof)
+
+
+class MixtureOfGaussians(_Real):
+    """k Gaussians for each column of y. Outputs: D·k logits, D·k means, D·k logarithms of standard deviations."""
+
+    def __init__(self, k: int = 3) -> None:
+        if k < 1:
+            raise ValueError(f"MixtureOfGaussians needs at least one Gaussian, got {k}")
+        self.k = k
+
+    def n_outputs(self, y: Tensor) -> int:
+        return 3 * self.k * n_columns(y)
+
+    def n_targets(self, n_outputs: int) -> int:
+        if n_outputs % (3 * self.k) or n_outputs == 0:
+            raise ValueError(f"{self!r} needs {3 * self.k} outputs for each column of y; the network has {n_outputs}")
+        return n_outputs // (3 * self.k)
+
+    def family(self, z: Tensor) -> families.Family:
+        d = self.n_targets(z.shape[-1])
+        logits, locs, log_scales = z.reshape(*z.shape[:-1], 3, d, self.k).unbind(-3)
+        return families.NormalMixture(logits, locs, exp(log_scales))
+
+
+class LogNormal(_Positive):
+    """exp of a Gaussian. Outputs: D means of log y, then D logarithms of their standard deviations."""
+
+    n_parameters: ClassVar[int] = 2
+
+    def family(self, z: Tensor) -> families.Family:
+        loc, log_scale = self.parts(z)
+        return positive_families.LogNormal(loc, exp(log_scale))
+
+
+class Gamma(_Positive):
+    """Outputs: D logarithms of means, then D logarithms of shapes; the relative standard deviation is shape^−½."""
+
+    n_parameters: ClassVar[int] = 2
+
+    def family(self, z: Tensor) -> families.Family:
+        log_mean, log_shape = self.parts(z)
+        return positive_families.Gamma(exp(log_mean), exp(log_shape, LARGEST_LOG_SHAPE))
+
+
+class Beta(FamilyLikelihood):
+    """Shares strictly between 0 and 1. Outputs: D logits of means, then D logarithms of concentrations a + b."""
+
+    n_parameters: ClassVar[int] = 2
+
+    def check(self, y: Tensor) -> None:
+        refuse(~((y > 0) & (y < 1)), y, "Beta needs shares strictly between 0 and 1")
+
+    def family(self, z: Tensor) -> families.Family:
+        logit, log_concentration = self.parts(z)
+        logit, concentration = logit.clamp(-LARGEST_LOG_SHAPE, LARGEST_LOG_SHAPE), exp(log_concentration, LARGEST_LOG_SHAPE)
+        return positive_families.Beta(logit.sigmoid() * concentration, (-logit).sigmoid() * concentration)

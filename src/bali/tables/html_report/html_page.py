@@ -1,0 +1,199 @@
+"""The report: what was trained, how well it predicts and whether its uncertainty can be trusted, on one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from sklearn.metrics import roc_auc_score
+
+from bali.estimators import BALIEstimator
+from bali.tables.html_report import report_figures, report_tables, wording
+from bali.tables.html_report.findings import findings
+from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout, read_holdout
+from bali.tables.html_report.svg import inline_svg
+from bali.tables.html_report.wording import shortened
+
+
+class Picture(NamedTuple):
+    title: str
+    caption: str  # any text: the template escapes it
+    svg: Markup
+
+
+def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
+    """One self-contained page: no scripts, and nothing that is fetched from elsewhere.
+
+    `record` is plain JSON, as `bali fit` keeps it with a model: target, task, source, features, notes, n_rows, n_train,
+    n_holdout, seconds, bali_version, metrics (name → number) and holdout. The latter has a list for each of
+
+    - row: what the table calls the row, and y: the true value, for a classification a position in `classes` (or the class
+      itself as text);
+    - regression: mean, std, low, high (90 % intervals), epistemic, aleatoric (variances);
+    - classification: probabilities, entropy, mutual_information; and classes.
+
+    It may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
+    """
+    held = read_holdout(record)
+    environment = Environment(
+        loader=PackageLoader("bali.tables.html_report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": wording.number, "percent": wording.percent, "duration": wording.duration}
+    environment.globals["plural"] = wording.plural
+    return environment.get_template("report.html").render(
+        record=record,
+        held=held,
+        is_regression=record["task"] == "regression",
+        findings=findings(held, record),
+        metrics=[wording.metric_card(name, value) for name, value in record["metrics"].items()],
+        model=_about(model),
+        learning=_learning(model),
+        calibration=_calibration(held),
+        predictions=_predictions(held),
+        uncertainty=_uncertainty(held),
+        confusion=report_tables.confusion(held) if isinstance(held, ClassHoldout) else None,
+        uncertain_rows=report_tables.most_uncertain(held) if held is not None else None,
+        health=report_tables.health(model.health()),
+    )
+
+
+def _about(model: BALIEstimator) -> dict[str, Any]:
+    return {
+        "kind": type(model).__name__,
+        "members": model.n_members_ * len(model.prior_variance_),
+        "sizes": [str(size) for size in model.layer_sizes_],
+        "activation": model.activation,
+        "steps": model.n_iter_,
+        "kept": model.best_iter_,
+        "watched": bool(model.validation_scores_),
+        "at_limit": model.n_iter_ >= model.max_steps_,
+        "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
+    }
+
+
+def _picture(name: str, title: str, caption: str, paint: Callable[..., None], *arguments: Any) -> Picture:
+    def on(figure: Figure) -> None:
+        paint(figure, *arguments)
+
+    return Picture(title, caption, Markup(inline_svg(name, f"{title}. {caption}", on)))
+
+
+def _learning(model: BALIEstimator) -> Picture | None:
+    if not model.loss_curve_:
+        return None
+    caption = (
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
+        "training rows is the mean of all networks; where several settings are tried side by side, it jumps when one is "
+        "dropped."
+    )
+    if model.validation_scores_:
+        caption += (
+            " Validation rows are not trained on: where their line rises while the other falls, the networks only learn the "
+            "training rows by heart. So the state with the best validation score is kept."
+        )
+    return _picture(
+        "learning", "Learning curve", caption, report_figures.learning_curve,
+        model.loss_curve_, model.validation_steps_, model.validation_scores_, model.best_iter_,
+    )  # fmt: skip
+
+
+def _calibration(held: Holdout | None) -> list[Picture]:
+    if isinstance(held, RegressionHoldout):
+        return [
+            _picture(
+                "coverage",
+                "Do the intervals hold what they promise?",
+                "For intervals of every probability, the share of rows whose true value lies inside. On the dashed line is "
+                "right; below it the model is too sure, above it too cautious.",
+                report_figures.interval_coverage,
+                held,
+            ),
+            _picture(
+                "truth",
+                "Where true values fall in their prediction",
+                "Bars of equal height are right. High outer bars: intervals too narrow. A high middle: too wide. Leaning to "
+                "one side: predictions too low or too high.",
+                report_figures.where_truth_falls,
+                held,
+            ),
+        ]
+    if isinstance(held, ClassHoldout):
+        what = f"the class “{shortened(held.classes[1])}”" if len(held.classes) == 2 else "the predicted class"
+        return [
+            _picture(
+                "reliability",
+                "Do the probabilities hold what they promise?",
+                f"Rows grouped by the probability stated for {what}: how often it came true, with 95\u202f% ranges for so "
+                "many rows, and below how many rows there are. On the dashed line is right.",
+                report_figures.reliability,
+                held,
+            )
+        ]
+    return []
+
+
+def _predictions(held: Holdout | None) -> list[Picture]:
+    if isinstance(held, RegressionHoldout):
+        some = len(report_figures.shown_rows(len(held.y)))
+        part = f" A random {wording.number(some)} of the rows are drawn." if some < len(held.y) else ""
+        return [
+            _picture(
+                "predicted",
+                "Predicted against true",
+                "The nearer to the dashed line, the better. Lines are 90\u202f% intervals; one in ten may miss it." + part,
+                report_figures.predicted_against_true,
+                held,
+            ),
+            _picture(
+                "residuals",
+                "Residuals",
+                "What is left after the prediction. A pattern, such as a bend or a funnel, is something not learnt." + part,
+                report_figures.residuals,
+                held,
+            ),
+        ]
+    if isinstance(held, ClassHoldout) and len(held.classes) == 2 and len(np.unique(held.y)) == 2:
+        area = roc_auc_score(held.y, held.probabilities[:, 1])
+        negative, positive = (shortened(name) for name in held.classes)
+        return [
+            _picture(
+                "roc",
+                "ROC curve",
+                f"If “{positive}” is reported from some probability on: how many of those rows are found, and how many "
+                f"“{negative}” rows are false alarms. The area under the curve is {wording.number(float(area))} (guessing "
+                "has 0.5).",
+                report_figures.receiver_operating_characteristic,
+                held,
+            )
+        ]
+    return []
+
+
+def _uncertainty(held: Holdout | None) -> Picture | None:
+    if isinstance(held, RegressionHoldout):
+        return _picture(
+            "uncertainty",
+            "Uncertainty against error",
+            "Rows that the model is less sure about should have larger errors. The line is the root mean squared error of "
+            "groups of rows with similar uncertainty; it should follow the dashed one.",
+            report_figures.error_against_std,
+            held,
+        )
+    if isinstance(held, ClassHoldout):
+        return _picture(
+            "uncertainty",
+            "Uncertainty against error",
+            "Rows in groups of equal size, from those that the model is surest about to those it is least sure about (by "
+            "entropy). Bars should rise to the right and end near the marks.",
+            report_figures.error_against_entropy,
+            held,
+        )
+    return None

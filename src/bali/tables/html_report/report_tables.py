@@ -1,0 +1,86 @@
+"""The tables of the report, as headings and cells of text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bali.inference.health import Health, format_number
+from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
+from bali.tables.html_report.wording import number, percent
+
+#: Rows in the table of the most uncertain ones.
+N_UNCERTAIN = 12
+#: A confusion matrix of more classes than this could not be read; the most frequent confusions are listed instead.
+MAX_MATRIX = 20
+
+
+class Table(NamedTuple):
+    heading: list[str]
+    rows: list[list[str]]
+
+
+class ConfusionMatrix(NamedTuple):
+    classes: list[str]
+    counts: list[list[int]]  # true class by predicted class
+    shares: list[list[float]]  # of the true class
+
+
+def confusion(held: ClassHoldout) -> ConfusionMatrix | Table:
+    n = len(held.classes)
+    counts = np.bincount(held.y * n + held.predicted, minlength=n * n).reshape(n, n)
+    if n <= MAX_MATRIX:
+        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+        return ConfusionMatrix(held.classes, counts.tolist(), shares.tolist())
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:N_UNCERTAIN]
+    pairs = [divmod(int(place), n) for place in order if counts.flat[place]]
+    rows = [[held.classes[true], held.classes[said], number(int(counts[true, said]))] for true, said in pairs]
+    return Table(["True class", "Predicted instead", "Rows"], rows)
+
+
+def most_uncertain(held: Holdout) -> Table:
+    order = np.argsort(-held.uncertainty, kind="stable")[:N_UNCERTAIN]
+    if isinstance(held, RegressionHoldout):
+        heading = ["Row", "Predicted", "90 % interval", "True", "Inside?", "Std", "Model's share"]
+        return Table(heading, [_regression_row(held, int(i)) for i in order])
+    heading = ["Row", "Predicted", "Next", "True", "Right?", "Entropy", "Model's share"]
+    return Table(heading, [_class_row(held, int(i)) for i in order])
+
+
+def _regression_row(held: RegressionHoldout, i: int) -> list[str]:
+    own = held.epistemic[i] / (held.epistemic[i] + held.aleatoric[i])
+    interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
+    mean, truth, std = (number(float(values[i])) for values in (held.mean, held.y, held.std))
+    return [str(held.row[i]), mean, interval, truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
+
+
+def _class_row(held: ClassHoldout, i: int) -> list[str]:
+    first, second = np.argsort(-held.probabilities[i], kind="stable")[:2]
+    said, next_best = (f"{held.classes[c]} ({percent(float(held.probabilities[i, c]))})" for c in (first, second))
+    own = float(held.mutual_information[i] / max(held.entropy[i], 1e-300))
+    right = "yes" if held.correct[i] else "no"
+    return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
+
+
+def health(found: Health) -> dict[str, Any]:
+    """The layers' numbers, and the sentences about what is off."""
+    heading = ["Layer", "Size", "Set by data", "Condition", "Noise", "Jitter", "Averaged rows", "Log evidence"]
+    rows = []
+    for place, layer in enumerate(found.layers, start=1):
+        kind = "output" if place == len(found.layers) else f"hidden {place}"
+        jitter = "none" if not layer.jitter_count else f"{layer.jitter_largest:.0e}, {layer.jitter_count}×"
+        rows.append(
+            [
+                f"{kind} (‘{layer.name}’)",
+                f"{layer.n_inputs} → {layer.n_outputs}",
+                f"{layer.effective_dof:.1f} of {layer.n_inputs}",
+                format_number(layer.condition_number),
+                number(layer.noise),
+                jitter,
+                number(round(layer.averaged_rows)),
+                number(layer.log_evidence),
+            ]
+        )
+    return {"table": Table(heading, rows), "problems": found.problems}

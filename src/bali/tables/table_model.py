@@ -1,0 +1,144 @@
+"""A model of a table: the estimator, how its columns become numbers, what it predicts, and the record of its training."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bali.estimators import BALIEstimator, estimator_files
+from bali.estimators.input_scaling import OutOfReachError
+from bali.estimators.loading import load_with_extra
+from bali.files import DAMAGED, ModelFileError, refusing, settle
+from bali.inference.schema import ANYTHING, Choice, ListOf, MapOf, Number, Record, SchemaError, Text, Truth
+from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
+from bali.tables.column_kinds import Kind
+from bali.tables.encoder import Surprises, TableEncoder
+from bali.tables.errors import TableError, shown
+from bali.tables.target_column import Target, Task
+
+MODEL_FILE = "model.bali"
+#: How many numbers a prediction may hold at once: components × rows × outputs.
+NUMBERS_AT_ONCE = 2**22
+_COLUMN = Record(
+    {
+        "name": Text(),
+        "kind": Choice(get_args(Kind)),
+        "has_missing": Truth(),
+        "median": Number(-1e300, 1e300),
+        "categories": ListOf(Text()),
+    }
+)
+_TABLE = Record(
+    {"columns": ListOf(_COLUMN, least=1), "target": Text(), "task": Choice(get_args(Task)), "classes": ListOf(Text())}
+)
+_EXTRA = Record({"table": _TABLE, "record": MapOf(ANYTHING)})
+
+
+@dataclass(frozen=True)
+class TableModel:
+    estimator: BALIEstimator
+    encoder: TableEncoder
+    target: Target
+    record: dict[str, Any]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns a file must have to be predicted."""
+        return [column.name for column in self.encoder.columns]
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Those that are read as they are written."""
+        return [column.name for column in self.encoder.categorical]
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows to predict in one go, so that memory is bounded whatever the length of the file."""
+        numbers_per_row = self.estimator.n_samples * max(len(self.target.classes), 1)
+        return min(max(NUMBERS_AT_ONCE // numbers_per_row, 64), 8192)
+
+    def predictive(self, frame: pd.DataFrame, surprises: Surprises | None = None) -> Predictive:
+        """The predictive distribution of some rows, at best not many more than `rows_at_once`."""
+        features = self.encoder.transform(frame, surprises)
+        try:
+            return self.estimator.pred_dist(features)
+        except OutOfReachError as error:
+            raise TableError(
+                f"column {shown(features.columns[error.column])} is {error.value:.3g} in row {features.index[error.row]}, "
+                "too far from the training rows for a prediction; correct that cell, or leave it empty if it is not known"
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        table = {
+            "columns": self.encoder.to_json(),
+            "target": self.target.name,
+            "task": self.target.task,
+            "classes": list(self.target.classes),
+        }
+        estimator_files.save(self.estimator, path, {"table": table, "record": self.record})
+
+
+def load_table_model(path: str | os.PathLike[str]) -> TableModel:
+    """The model in a file, or in a folder that `bali fit` wrote. Reading it executes nothing."""
+    path = model_path(path)
+    estimator, extra = load_with_extra(path)
+    with refusing(path, *DAMAGED):
+        if "table" not in extra:
+            raise ModelFileError(
+                "was saved from Python and does not know the columns of a table; use bali.load, or `bali fit`"
+            )
+        _EXTRA(extra, "header.extra")
+        table = extra["table"]
+        encoder = TableEncoder.from_json(table["columns"])
+        target = Target(table["target"], table["task"], tuple(table["classes"]))
+        outputs = list(target.labels) if target.task == "classification" else []
+        if outputs != list(getattr(estimator, "classes_", [])) or encoder.feature_names != list(estimator.feature_names_in_):
+            raise SchemaError("its columns or classes are not those of its model")
+    return TableModel(estimator, encoder, target, extra["record"])
+
+
+def model_path(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    settle(path.parent if path.name == MODEL_FILE else path)
+    if not path.exists():
+        raise ModelFileError(f"no model at {str(path)!r}")
+    if path.is_dir():
+        if not (path / MODEL_FILE).is_file():
+            raise ModelFileError(f"the folder {str(path)!r} holds no {MODEL_FILE}; `bali fit` writes one")
+        path = path / MODEL_FILE
+    return path
+
+
+def prediction_columns(predictive: Predictive, target: Target, coverage: float) -> dict[str, NDArray[Any]]:
+    """What is written about each row.
+
+    Regression: std² = epistemic_std² + aleatoric_std², all in the units of the target. Classification: entropy =
+    epistemic + aleatoric, in nats.
+    """
+    if isinstance(predictive, RegressionPredictive):
+        low, high = predictive.interval(coverage)
+        parts = {
+            "mean": predictive.mean,
+            "std": predictive.std,
+            "lower": low,
+            "upper": high,
+            "epistemic_std": predictive.epistemic.sqrt(),
+            "aleatoric_std": predictive.aleatoric.sqrt(),
+        }
+        return {name: part[:, 0].double().cpu().numpy() for name, part in parts.items()}
+    assert isinstance(predictive, ClassPredictive)
+    p = predictive.probabilities.double().cpu().numpy()
+    columns: dict[str, NDArray[Any]] = {"class": np.array(target.classes, dtype=object)[p.argmax(1)]}
+    columns |= {f"probability_{label}": p[:, i] for i, label in enumerate(target.classes)}
+    parts = {
+        "entropy": predictive.entropy,
+        "epistemic": predictive.mutual_information,
+        "aleatoric": predictive.aleatoric,
+    }
+    return columns | {name: part.double().cpu().numpy() for name, part in parts.items()}

@@ -1,0 +1,208 @@
+"""From a table in a file to a trained and scored model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
+from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
+from bali.tables.column_kinds import Kind, plan_columns
+from bali.tables.encoder import TableEncoder
+from bali.tables.errors import TableError, plural, quoted, shown
+from bali.tables.noted_warnings import noted_warnings
+from bali.tables.opening import Table
+from bali.tables.table_model import TableModel
+from bali.tables.table_scores import COVERAGE, Scores
+from bali.tables.target_column import Target, Task, learn_target
+from bali.training.race import Progress
+
+MIN_ROWS = 2
+#: Of fewer rows, all are learned from: one or two kept aside would say nothing.
+MIN_ROWS_TO_SCORE = 20
+#: Held-out rows that a model's record keeps for the report.
+MAX_RECORDED_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    target: str
+    task: Task | Literal["auto"] = "auto"
+    drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    id: str | None = None
+    holdout: float = 0.1
+    seed: int = 0
+    estimator: dict[str, Any] = field(default_factory=dict)  # parameters that differ from the defaults
+
+
+@dataclass(frozen=True)
+class TrainingTable:
+    """A table that was read and found usable."""
+
+    source: str
+    frame: pd.DataFrame  # the columns to learn from
+    kinds: dict[str, Kind]
+    target: Target
+    y: NDArray[Any]
+    ids: pd.Series
+    reason: str  # for this task
+    notes: list[str]
+
+
+def read_training_table(table: Table, options: FitOptions) -> TrainingTable:
+    _check_names(table, options)
+    aside = {options.target, options.id, *options.drop}
+    inputs = [name for name in table.columns if name not in aside]
+    wanted = [*inputs, options.target, *([options.id] if options.id else [])]
+    as_text = [*options.category, *([options.id] if options.id else [])]
+    frame = table.read(wanted, as_text)
+    known = frame[options.target].notna()
+    notes = []
+    if not known.all() and len(frame):
+        notes.append(f"{plural(int((~known).sum()), 'row')} without a value of {shown(options.target)} left out")
+    frame = frame[known]
+    if len(frame) < MIN_ROWS:
+        having = f" with a value of {shown(options.target)}" if notes else ""
+        raise TableError(f"{table.source.name} has {plural(len(frame), 'row')}{having}; at least {MIN_ROWS} are needed")
+    target, reason = learn_target(frame[options.target], options.task)
+    plan = plan_columns(frame[inputs], options.category)
+    return TrainingTable(
+        source=table.source.stem,
+        frame=frame[inputs],
+        kinds=plan.kinds,
+        target=target,
+        y=target.values(frame[options.target]),
+        ids=frame[options.id] if options.id else pd.Series(frame.index, index=frame.index),
+        reason=reason,
+        notes=notes + plan.notes,
+    )
+
+
+def _check_names(table: Table, options: FitOptions) -> None:
+    named = {"--target": [options.target], "--drop": options.drop, "--category": options.category}
+    for option, names in (named | {"--id": [options.id] if options.id else []}).items():
+        absent = [name for name in names if name not in table.columns]
+        if absent:
+            raise TableError(
+                f"{table.source.name} has no column {quoted(absent)} ({option}); its columns are {quoted(table.columns, 12)}"
+            )
+    if options.target in (*options.drop, *options.category, options.id):
+        raise TableError(f"column {shown(options.target)} is the target and cannot be something else too")
+
+
+def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progress], None]) -> TableModel:
+    """Train on one part of the rows and score the other. The model's record says how it went."""
+    started = time.perf_counter()
+    train, held_out = _split(data, options)
+    encoder = TableEncoder.learn(data.frame.iloc[train], data.kinds)
+    features = encoder.transform(data.frame.iloc[train])
+    estimator, notes = _fit(data, features, data.y[train], options, on_step)
+    record: dict[str, Any] = {}
+    model = TableModel(estimator, encoder, data.target, record)
+    scores, holdout, score_notes = _score(model, data, held_out, options.seed)
+    record |= {
+        "target": data.target.name,
+        "task": data.target.task,
+        "source": data.source,
+        "features": list(data.kinds),
+        "notes": data.notes + notes + score_notes + _unscored(held_out, options),
+        "n_rows": len(data.y),
+        "n_train": len(train),
+        "n_holdout": len(held_out),
+        "seconds": time.perf_counter() - started,
+        "bali_version": version("bali-torch"),
+        "metrics": scores,
+        "holdout": holdout,
+    }
+    return model
+
+
+def _split(data: TrainingTable, options: FitOptions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row positions to learn from and to score; classes in proportion where there are enough of each."""
+    n = len(data.y)
+    if options.holdout == 0.0 or n < MIN_ROWS_TO_SCORE:
+        return np.arange(n), np.arange(0)
+    n_holdout = max(round(options.holdout * n), 2)
+    labels = None
+    if data.target.task == "classification":
+        smallest, n_classes = np.bincount(data.y).min(), len(data.target.classes)
+        labels = data.y if smallest >= 2 and n_classes <= n_holdout <= n - n_classes else None
+    train, held_out = train_test_split(np.arange(n), test_size=n_holdout, random_state=options.seed, stratify=labels)
+    if labels is None and data.target.task == "classification":  # a class seen nowhere in training cannot be predicted
+        stranded = held_out[~np.isin(data.y[held_out], data.y[train])]
+        train, held_out = np.concatenate([train, stranded]), np.setdiff1d(held_out, stranded)
+    return np.sort(train), np.sort(held_out)
+
+
+def _unscored(held_out: NDArray[np.int64], options: FitOptions) -> list[str]:
+    if len(held_out) or options.holdout == 0.0:
+        return []
+    return ["no scores: there are too few rows, or rows of each class, to keep some aside"]
+
+
+def _fit(
+    data: TrainingTable, features: pd.DataFrame, y: NDArray[Any], options: FitOptions, on_step: Callable[[Progress], None]
+) -> tuple[BALIEstimator, list[str]]:
+    """The trained estimator, and what it warned of."""
+    parameters = {"random_state": options.seed} | options.estimator
+    estimator: BALIEstimator
+    if data.target.task == "regression":
+        estimator = BALIRegressor(**parameters)
+    else:
+        estimator, y = BALIClassifier(**parameters), data.target.labels[y]
+    with noted_warnings() as notes:
+        estimator.fit_with_progress(features, y, on_step)
+    return estimator, [note.replace("raise max_iter", "raise --max-iter") for note in notes]
+
+
+def _score(
+    model: TableModel, data: TrainingTable, held_out: NDArray[np.int64], seed: int
+) -> tuple[dict[str, float], dict[str, Any], list[str]]:
+    """Metrics of the held-out rows, the record of (some of) them, and what is to be said about them."""
+    if len(held_out) == 0:
+        return {}, {}, []
+    kept = held_out
+    if len(held_out) > MAX_RECORDED_ROWS:
+        kept = np.sort(np.random.default_rng(seed).choice(held_out, MAX_RECORDED_ROWS, replace=False))
+    scores, pieces = Scores(model.target), []
+    for start in range(0, len(held_out), model.rows_at_once):
+        rows = held_out[start : start + model.rows_at_once]
+        predictive = model.predictive(data.frame.iloc[rows])
+        scores.add(predictive, data.y[rows])
+        pieces.append(_recorded(predictive, np.isin(rows, kept)))
+    recorded: dict[str, Any] = {"row": data.ids.iloc[kept].tolist(), "y": data.y[kept].tolist()}
+    recorded |= {name: [value for piece in pieces for value in piece[name]] for name in pieces[0]}
+    if model.target.task == "classification":
+        recorded["classes"] = list(model.target.classes)
+    return scores.metrics(), recorded, scores.notes()
+
+
+def _recorded(predictive: Any, chosen: NDArray[np.bool_]) -> dict[str, list[Any]]:
+    """Summaries of some rows, as plain lists."""
+    if isinstance(predictive, RegressionPredictive):
+        low, high = predictive.interval(COVERAGE)
+        parts = {
+            "mean": predictive.mean,
+            "std": predictive.std,
+            "low": low,
+            "high": high,
+            "epistemic": predictive.epistemic,
+            "aleatoric": predictive.aleatoric,
+        }
+        return {name: part[:, 0].double().cpu().numpy()[chosen].tolist() for name, part in parts.items()}
+    assert isinstance(predictive, ClassPredictive)
+    parts = {
+        "probabilities": predictive.probabilities,
+        "entropy": predictive.entropy,
+        "mutual_information": predictive.mutual_information,
+    }
+    return {name: part.double().cpu().numpy()[chosen].tolist() for name, part in parts.items()}

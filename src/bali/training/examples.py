@@ -1,0 +1,124 @@
+"""The data that `bali.fit` is given, whatever they are, as examples that can be taken by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from bali.inference.inputs import Inputs, each, n_rows, on, rows, tensors
+
+
+class Examples(Protocol):
+    def __len__(self) -> int: ...
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
+        """x and y of the examples with these numbers."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    x: Inputs
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
+        return rows(self.x, index.to(self.y.device)), self.y[index.to(self.y.device)]
+
+
+@dataclass(frozen=True)
+class FromDataset:
+    """Items are read when they are wanted."""
+
+    dataset: Dataset[Any]
+    collate: Callable[[list[Any]], Any]
+    device: torch.device
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
+        x, y = as_pair(self.collate([self.dataset[i] for i in index.tolist()]))
+        return _converted(x, y, self.device, self.dtype)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the examples."""
+
+    whole: Examples
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
+        return self.whole.take(self.index[index])
+
+
+def as_examples(data: Any, device: torch.device, dtype: torch.dtype) -> tuple[Examples, int | None]:
+    """The examples of `data`, and the batch size that a DataLoader asks for."""
+    if isinstance(data, DataLoader):
+        if isinstance(data.dataset, IterableDataset):
+            raise TypeError(
+                "bali.fit goes through the examples in an order of its own and holds some of them out, which an "
+                "IterableDataset does not allow; give a map-style Dataset or tensors (x, y)"
+            )
+        return FromDataset(data.dataset, data.collate_fn, device, dtype), data.batch_size
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = tuple(data.tensors)
+    if isinstance(data, Dataset):
+        return FromDataset(data, default_collate, device, dtype), None
+    x, y = _converted(*as_pair(data), device, dtype)
+    if n_rows(x) != len(y):
+        raise ValueError(f"x has {n_rows(x)} rows and y has {len(y)}")
+    return InMemory(x, y), None
+
+
+def as_pair(item: Any) -> tuple[Any, Any]:
+    """(x, y) of a pair, or of a mapping with `labels`, as Hugging Face batches are."""
+    if isinstance(item, Mapping) and "labels" in item:
+        return {name: part for name, part in item.items() if name != "labels"}, item["labels"]
+    if isinstance(item, Sequence) and len(item) == 2:
+        return item[0], item[1]
+    raise TypeError("data must be a pair (x, y), a Dataset or a DataLoader of pairs, or of mappings with `labels`")
+
+
+def as_inputs(x: Any, device: torch.device, dtype: torch.dtype) -> Inputs:
+    """Tensors of arrays and lists, on the module's device and in its type."""
+    if isinstance(x, Mapping):
+        found: Inputs = {name: _tensor(part) for name, part in x.items()}
+    elif isinstance(x, tuple):
+        found = tuple(_tensor(part) for part in x)
+    else:
+        found = _tensor(x)
+    for part in tensors(found):
+        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+            rows_with = (~torch.isfinite(part)).reshape(len(part), -1).any(1).nonzero()[:3, 0].tolist()
+            raise ValueError(f"x has NaN or infinite values, first in rows {rows_with}; remove or fill them")
+    return on(found, device, dtype)
+
+
+def _tensor(part: Any) -> Tensor:
+    return part.detach() if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part))
+
+
+def _converted(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
+    inputs, targets = as_inputs(x, device, dtype), _tensor(y).to(device)
+    if targets.is_floating_point():
+        if not bool(torch.isfinite(targets).all()):
+            raise ValueError("y has NaN or infinite values; remove those rows")
+        targets = targets.to(torch.float64 if dtype == torch.float64 else torch.float32)
+    return inputs, targets
+
+
+def detached(x: Inputs) -> Inputs:
+    return each(x, lambda part: part.detach())

@@ -1,0 +1,53 @@
+"""A bar for a training that may end before its last step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from bali.training.race import Progress as Step
+
+
+@contextmanager
+def training_bar(console: Console) -> Iterator[Callable[[Step], None]]:
+    """A function that is told of every step and draws it."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TextColumn("at most"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("log-lik. {task.fields[likelihood]}, validation {task.fields[validation]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=None, likelihood="–", validation="–")
+
+        def on_step(step: Step) -> None:
+            validation = "–" if step.validation_score is None else f"{step.validation_score:.3f}"
+            likelihood = f"{step.log_likelihood:.3f}"
+            bar.update(task, total=step.max_steps, completed=step.step, likelihood=likelihood, validation=validation)
+
+        yield on_step
+
+
+@contextmanager
+def steps_bar(console: Console) -> Iterator[Callable[[int, int, float | None], None]]:
+    """A function that is told steps done, steps at most and the best validation score, and draws them."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TextColumn("at most"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("validation {task.fields[validation]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=None, validation="–")
+
+        def on_progress(done: int, total: int, score: float | None) -> None:
+            bar.update(task, total=total, completed=done, validation="–" if score is None else f"{score:.3f}")
+
+        yield on_progress

@@ -1,0 +1,51 @@
+"""The rules of `bali.fit`: how fast to go, how strong the prior is, when to stop. docs/networks.md has the measurements."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bali.inference.joint import Pace
+from bali.layers.layer import Layer
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Numbers that serve every network; a factor of three either way costs little."""
+
+    step_size: float = 1.0  # α of a single layer; L layers have a share of 1/L each, as their steps add up in the outputs
+    kl_bound: float = 2e-3  # nats an example that a step may change the outputs by
+    momentum: float = 0.9
+    rate: float = 0.05
+    damping: float = 0.1
+    prior_variance: float = 10.0  # of a weight, times the number of its fellows (as the paper's σ_r²)
+    prior_steps: int = 200  # in which the prior's pull grows: a deep network must first have gradients to hold against it
+    others_rate: float = 3e-3  # of Adam, for parameters without a posterior
+    fall: float = 0.3  # of steps, from phase to phase
+    phases: int = 4
+    patience: int = 5  # scores without a gain that end a phase
+    least_gain: float = 3e-4  # of the score, in nats
+
+    def pace(self, n_layers: int, phase: int, step: int) -> Pace:
+        fall = self.fall**phase
+        prior_share = min(1.0, (step + 1) / self.prior_steps)
+        step_size = self.step_size / n_layers * fall
+        return Pace(step_size, self.kl_bound * fall**2, self.momentum, self.rate, self.damping, prior_share)
+
+    def prior_variance_of(self, layer: Layer) -> float:
+        return self.prior_variance / fellows(layer)
+
+
+def fellows(layer: Layer) -> int:
+    """Weights that an output is a sum of; a token has a single one in its row."""
+    return 1 if layer.has_tokens else layer.fan_in + 1
+
+
+def batch_size(n_examples: int) -> int:
+    """Sixteen batches an epoch at least, and no fewer than 32 nor more than 256 examples: small steps generalise."""
+    return max(32, min(256, n_examples // 16))
+
+
+def steps_between_scores(n_examples: int, size: int) -> int:
+    """An epoch, but at least 50 steps, as the averages remember about that many, and at most 100."""
+    return max(50, min(math.ceil(n_examples / size), 100))

@@ -1,0 +1,102 @@
+"""The campaign of faults: a short one of each subject, and what the runner says."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bali_benchmarks.commands.faults import SUBJECTS, SubjectName
+from bali_benchmarks.commands.main import app
+from bali_benchmarks.faults import faults_page
+from bali_benchmarks.faults.campaign import FaultError, run
+from bali_benchmarks.faults.forks import Helper
+from bali_benchmarks.lines import read_lines
+
+SECONDS = {SubjectName.files: 12, SubjectName.tables: 8, SubjectName.small: 8, SubjectName.kills: 12}
+
+
+@pytest.mark.filterwarnings("default")  # of pandas about cells that are neither numbers nor text
+@pytest.mark.parametrize("name", list(SubjectName))
+def test_a_short_campaign_finds_nothing(name: SubjectName) -> None:
+    load, n_tries = SUBJECTS[name]
+    campaign = run(name, load(), n_tries, SECONDS[name])
+    assert campaign.n_tries > 0
+    assert not campaign.failures, str(campaign)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", list(SubjectName))
+def test_a_whole_campaign_finds_nothing(name: SubjectName) -> None:
+    load, n_tries = SUBJECTS[name]
+    campaign = run(name, load(), n_tries, 3600.0, first_seed=10_000)
+    assert campaign.n_tries == n_tries
+    assert not campaign.failures, str(campaign)
+
+
+def test_failures_are_told_by_their_seed() -> None:
+    def subject(seed: int, folder: Path) -> str:
+        assert not list(folder.iterdir())
+        if seed == 8:
+            raise ValueError("two\nlines")
+        return "fine"
+
+    campaign = run("odd", subject, 5, 60.0, first_seed=6)
+    assert (campaign.n_tries, campaign.outcomes["fine"]) == (5, 4)
+    assert "5 tries" in str(campaign)
+    assert "  seed 8: ValueError: two lines" in str(campaign)
+
+
+def test_it_ends_in_time() -> None:
+    assert run("none", lambda seed, folder: "fine", 5, -1.0).n_tries == 0
+
+
+def test_lines_are_kept_by_seed_and_the_page_adds_them_up(tmp_path: Path) -> None:
+    out, page = tmp_path / "f.jsonl", tmp_path / "f.md"
+
+    def subject(seed: int, folder: Path) -> str:
+        if seed == 7:
+            raise FaultError("wrong")
+        return "refused"
+
+    for first in (0, 5, 5):
+        faults_page.keep(out, run("tables", subject, 5, 60.0, first), first)
+    assert [(line["first_seed"], line["tries"]) for line in read_lines(out)] == [(0, 5), (5, 5)]
+    page.write_text(faults_page.to_markdown(read_lines(out)))
+    assert "## tables: 10 tries, 1 failed" in page.read_text()
+    assert "| refused | 9 |" in page.read_text()
+    assert "Seed 7: FaultError: wrong." in page.read_text()
+
+
+def test_the_page_says_what_the_lines_say() -> None:
+    root = Path(__file__).parents[2]
+    lines = read_lines(root / "results" / "faults.jsonl")
+    assert (root / "docs" / "faults.md").read_text(encoding="utf-8") == faults_page.to_markdown(lines)
+    assert [failure for line in lines for failure in line["failures"]] == []
+
+
+def test_a_page_needs_lines(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["faults", "tables", "--tries", "1", "--page", str(tmp_path / "f.md")])
+    assert result.exit_code == 2
+
+
+def test_a_helper_that_ends_is_an_error_and_the_next_task_has_another() -> None:
+    def work(task: Any) -> dict[str, Any]:
+        if task == "end":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if task == "grow":
+            bytearray(2**33)
+        return {"task": task}
+
+    with Helper(work) as helper:
+        with pytest.raises(FaultError, match="SIGKILL"):
+            helper("end")
+        assert helper(1) == {"task": 1}
+        with pytest.raises(FaultError, match="MemoryError"):
+            helper("grow")
+    assert helper.child is None

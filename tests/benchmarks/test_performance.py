@@ -1,0 +1,315 @@
+"""The measurements of docs/performance.md: how they time, what they conclude, and a small run of each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bali_benchmarks.commands.main import app
+from bali_benchmarks.commands.performance import PERFORMANCE
+from bali_benchmarks.datasets import DataError
+from bali_benchmarks.lines import read_lines
+from bali_benchmarks.performance import (
+    block_sizes,
+    growth,
+    growth_page,
+    memory,
+    peers,
+    prediction_time,
+    processes,
+    quality,
+    quality_page,
+    stacked_members,
+    step_time,
+)
+from bali_benchmarks.performance.arithmetic import step_flops
+from bali_benchmarks.performance.distributed_model import Machine, cost
+from bali_benchmarks.performance.measurement import Bar, Line, Measurement
+from bali_benchmarks.performance.performance_page import BENCHES, all_bars, to_markdown
+from bali_benchmarks.performance.performance_runs import run
+from bali_benchmarks.performance.timing import Timings, interleaved
+from support.performance_cases import SMALL, FakeClock, few_images
+
+ROOT = Path(__file__).parents[2]
+
+
+# --- timing -----------------------------------------------------------------------------------------------------
+
+
+def test_competitors_take_turns_and_the_first_one_changes() -> None:
+    clock, called = FakeClock(), []
+
+    def competitor(name: str, seconds: Iterator[float]) -> Callable[[], None]:
+        def call() -> None:
+            called.append(name)
+            clock.spend(next(seconds))
+
+        return call
+
+    calls = {
+        "a": competitor("a", iter([100.0, 100.0, 1.0, 3.0, 2.0, 2.0, 9.0, 11.0])),
+        "b": competitor("b", itertools.repeat(4.0)),
+    }
+    times = interleaved(calls, rounds=3, warmup=1, repeats=2, clock=clock)
+    assert "".join(called) == "aabb" + "bbaa" + "aabb" + "bbaa"
+    assert times.seconds == {"a": [2.0, 2.0, 10.0], "b": [4.0, 4.0, 4.0]}
+    assert times.median("a") == 2.0
+    assert times.ratio("a", "b") == 0.5
+
+
+def test_quartiles_are_those_of_the_rounds() -> None:
+    times = Timings({"a": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [1.0, 1.0, 1.0, 2.0, 5.0]})
+    assert times.quartiles_of_ratio("a", "b") == (1.0, 2.5)  # of 1, 2, 3, 2, 1
+    assert Timings({"a": [3.0], "b": [2.0]}).quartiles_of_ratio("a", "b") == (1.5, 1.5)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------
+
+
+def test_operations_by_hand() -> None:
+    """Layers (D, E) = (3, 2) and (3, 1), five rows."""
+    flops = step_flops((2, 2, 1), 5)
+    assert flops["forward"] == 2 * 5 * 3 * 2 + 2 * 5 * 3 * 1
+    assert flops["backward"] == 2 * 5 * 2 * 1
+    first = 5 * 12 + 2 * 5 * 6 + 5 * 6  # six entries of XᵀX, six of XᵀG, three of GᵀG, five multiply-adds each
+    second = 5 * 12 + 2 * 5 * 3 + 5 * 2
+    assert flops["moments"] == first + second
+    assert flops["factors"] == (27 + 8) / 3 + (27 + 1) / 3
+    assert flops["solves"] == (36 + 18 + 18 + 12) + (18 + 6 + 9 + 3)
+
+
+def test_operations_of_the_moments_are_one_half_of_the_products() -> None:
+    d, e, n = 201, 100, 1000
+    products = 2 * n * (d * d + e * e)
+    symmetric = step_flops((d - 1, e), n)["moments"] - 2 * n * d * e
+    assert symmetric == pytest.approx(products / 2, rel=0.01)
+
+
+# --- conclusions ------------------------------------------------------------------------------------------------
+
+
+def test_a_bar_is_met_at_its_limit_and_missed_above_or_where_nothing_was_reached() -> None:
+    assert Bar("x", 1.6, 1.6).verdict == "met"
+    assert Bar("x", 1.61, 1.6).verdict == "missed"
+    assert Bar("x", None, 1.6).verdict == "missed"
+
+
+def step_line(variant: str, ratio: float) -> Line:
+    figures = {"ms": 10 * ratio, "adam_ms": 10.0, "ratio": ratio, "ratio_quartiles": [ratio, ratio]}
+    return {
+        "bench": "step",
+        "variant": variant,
+        "rounds": 40,
+        "steps_per_round": 3,
+        "batch": 2048,
+        "data": "MNIST",
+        "threads": 2,
+    } | figures
+
+
+def test_verdicts_stand_on_the_page() -> None:
+    lines = [step_line("BALI", 2.5), step_line("BALI, exact input statistics", 1.5)]
+    assert [bar.is_met for _, bar in all_bars(lines)] == [False, True]
+    page = to_markdown(lines)
+    assert "| `step` | BALI: step, of Adam's | 2.50 | ≤ 2.40 | missed |" in page
+    assert "| `step` | BALI, exact input statistics: step, of Adam's | 1.50 | ≤ 1.60 | met |" in page
+    assert "Medians of 40 interleaved rounds; threads: 2." in page
+
+
+@pytest.mark.parametrize(("arithmetic", "met"), [(0.04, True), (0.03, False)])
+def test_a_member_may_take_three_times_its_arithmetic(arithmetic: float, met: bool) -> None:
+    line = {"bench": "members", "members": 20, "member_ms": 0.11, "arithmetic_ms": arithmetic, "single_ms": 0.3}
+    own, single = stacked_members.bars([line])
+    assert own.is_met is met
+    assert single.is_met
+
+
+def race_line(method: str, rate: float | None, *curve: tuple[float, float]) -> Line:
+    points = [[20 * (i + 1), seconds, nll] for i, (seconds, nll) in enumerate(curve)]
+    steps, seconds, nll = min(points, key=lambda point: point[2])
+    line = {"bench": "quality", "seed": 0, "method": method, "curve": points, "best_nll": nll, "seconds_to_best": seconds}
+    return line | {"steps_to_best": steps} | ({} if rate is None else {"learning_rate": rate})
+
+
+def test_time_to_quality_is_compared_at_the_best_learning_rate() -> None:
+    lines = [
+        race_line(quality.BALI, None, (3.0, 0.10), (6.0, 0.075), (9.0, 0.06)),
+        race_line("Adam", 1e-3, (2.0, 0.09), (4.0, 0.08), (5.0, 0.08), (8.0, 0.09)),
+        race_line("Adam", 5e-4, (1.0, 0.12)),
+        race_line("MC dropout", 1e-3, (2.0, 0.09), (30.0, 0.06)),
+        race_line("MC dropout", 2e-3, (2.0, 0.07)),
+    ]
+    assert quality_page.comparison(lines, 0, "Adam").ratio == 6.0 / 4.0
+    assert quality_page.comparison(lines, 0, "MC dropout").ratio == 9.0 / 30.0
+    assert quality_page.comparison(lines, 0, "Adam").step_ratio == 40 / 40
+    assert quality_page.comparison(lines, 0, "MC dropout").step_ratio == 60 / 40
+    assert [bar.is_met for bar in quality_page.bars(lines)] == [False, True, False]
+    slow = [lines[0], race_line("Adam", 1e-3, *[(i, 0.1 - 0.005 * i) for i in range(1, 5)]), *lines[3:]]
+    assert [(bar.measured, bar.is_met) for bar in quality_page.bars(slow)][-1] == (40 / 80, True)
+    lines[3] = race_line("MC dropout", 1e-3, (2.0, 0.05))
+    assert quality_page.comparison(lines, 0, "MC dropout").own_seconds is None
+    assert quality_page.bars(lines)[1].verdict == "missed"
+
+
+def test_exponents_and_memory_of_made_up_growth() -> None:
+    lines = [
+        {"axis": "width", "value": w, "method": m, "ms": 0.01 * w**p, "peak": peak * w, "factors": f * w}
+        for w in (64, 256, 1024)
+        for m, p, peak, f in (("BALI", 2.5, 500, 200), ("Adam", 2.0, 250, 0))
+    ]
+    assert growth_page.exponent(*growth_page.series(lines, "width", "BALI")) == pytest.approx(2.5)
+    assert growth_page.exponent(*growth_page.series(lines, "width", "Adam")) == pytest.approx(2.0)
+    (bar,) = growth_page.bars(lines)
+    assert bar.measured == pytest.approx((500 - 200) / 250)
+    lines += [{"axis": "data", "value": n, "method": "BALI", "ms": 5.0 * n**0.5} for n in (10, 1000)]
+    constant = growth_page.bars(lines)[1]
+    assert constant.measured == pytest.approx(0.5)
+    assert not constant.is_met
+
+
+def two_processes() -> list[dict[str, Any]]:
+    """Made up: work of 8 ms alone, and of 5 and 4 ms together, when the quicker one waits."""
+
+    def parts(statistics: float, messages: float, factorisation: float) -> dict[str, float]:
+        step = statistics + messages + factorisation
+        parts = {"statistics": statistics, "messages": messages, "factorisation": factorisation, "step": step}
+        return parts | {"work": statistics + factorisation} | size
+
+    size = {"summed": 1000.0, "results": 2000.0}
+    speed = {"bytes_per_second": 1e6, "latency": 0.0}
+    alone = {"plain": {"step": 0.008}, "1": parts(0.006, 0.0, 0.002)}
+    return [
+        {"speed": speed, "parts": alone | {"2": parts(0.003, 0.002, 0.002)}},
+        {"speed": speed, "parts": {"2": parts(0.003, 0.003, 0.001)}},
+    ]
+
+
+def test_efficiency_is_time_alone_over_the_time_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "run_processes", lambda *_: two_processes())
+    (job,) = processes.jobs(sizes=(6, 8, 4), rows=100, counts=(1, 2))
+    one, two = job.run()
+    assert one["work_efficiency"] == pytest.approx(1.0)
+    assert two["work_efficiency"] == pytest.approx(0.008 / 2 / 0.005)
+    assert two["efficiency"] == pytest.approx(0.008 / 2 / 0.007)
+    assert two["messages_ms"] == pytest.approx(2.0)  # of the one that others waited for
+    assert two["model_statistics_ms"] == pytest.approx(3.0)
+    assert two["model_factorisation_ms"] < 2.0
+
+
+def test_cost_of_several_processes_by_hand() -> None:
+    """Layers (D, E) = (3, 2) and (3, 1): narrow matrices are sent as a whole."""
+    flops = step_flops((2, 2, 1), 5)
+    alone, together = cost((2, 2, 1), 5, 1), cost((2, 2, 1), 5, 2)
+    assert alone.statistics == flops["forward"] + flops["backward"] + flops["moments"] == 2 * together.statistics
+    assert alone.factorisation == pytest.approx(flops["factors"] + flops["solves"])
+    assert together.factorisation == pytest.approx((27 + 8) / 3 + 36 + 18 + 18 + 12)  # of the larger layer
+    assert alone.summed == together.summed == 4 * (6 + 9 + 4 + 3 + 9 + 1)
+    assert alone.results == together.results == 12 * (6 + 3) + 8 * (4 + 1)
+    machine = Machine(statistics=1.0, factorisation=2.0, bytes=4.0, latency=0.0)
+    assert alone.seconds(machine, 1)["messages"] == 0
+    assert together.seconds(machine, 2)["messages"] == (together.summed + together.results) / 4
+    assert together.seconds(machine, 2)["factorisation"] == together.factorisation / 2
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def tiny_jobs() -> dict[str, list[Measurement]]:
+    base = {"rows": 32, "width": 8, "depth": 1, "data": 200}
+    axes = {"rows": (16, 64), "data": (100, 200)}
+    race = {"n_validation": 50, "batch": 50, "samples": 2, "chunk": 2, "patience": 4, "most_steps": 8}
+    fit = {"n_train": 100, "n_validation": 50, "batch": 50, "most_epochs": 2, "samples": 2}
+    one_each = {name: peers.PEERS[name] for name in ("BALI", "Adam", "MC dropout")}
+    return {
+        "step": step_time.jobs(few_images, batch=64, rounds=3, warmup=1, repeats=1),
+        "members": stacked_members.jobs(members=2, rows=30, rounds=3, warmup=1, repeats=1),
+        "quality": quality.jobs(few_images, seeds=(0, 1), sizes=SMALL, **race),
+        "predict": prediction_time.jobs(few_images, rows=20, samples=4, passes=2, batch=64, steps=2, rounds=3),
+        "growth": growth.jobs(axes=axes, base=base, rounds=3, warmup=1, inputs=12),
+        "peers": peers.jobs(few_images, methods=one_each, sizes=SMALL, **fit),
+        "distributed": processes.jobs(sizes=(6, 8, 4), counts=(1, 2)),
+        "blocks": block_sizes.jobs(few_images, sizes=(784, 20, 10), blocks=(0, 16), batch=50, steps=4, samples=2),
+    }
+
+
+def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "peak_in_new_process", lambda *_: {"peak": 3_000_000, "factors": 1_000_000})
+    monkeypatch.setattr(processes, "run_processes", lambda *_: two_processes())
+    out, page = tmp_path / "p.jsonl", tmp_path / "docs" / "p.md"
+    for name, jobs in tiny_jobs().items():
+        lines = run(name, out, page, jobs=jobs)
+        assert {line["bench"] for line in lines} == {name}
+        assert all(line["threads"] >= 1 for line in lines)
+    written = read_lines(out)
+    assert page.read_text() == to_markdown(written)
+    assert all(f"## {bench.title}" in page.read_text() for bench in BENCHES.values())
+    assert {name for name, _ in all_bars(written)} == set(BENCHES) - {"peers", "distributed", "blocks"}
+    pictures = {path.name: path.stat().st_size for path in (tmp_path / "docs" / "images").iterdir()}
+    assert set(pictures) == {f"performance-{what}.svg" for what in ("growth", "memory", "quality")}
+    assert max(pictures.values()) < 150_000
+    assert all(f"](images/{name})" in page.read_text() for name in pictures)
+    ratio = next(line for line in written if line["bench"] == "step")
+    assert ratio["ratio"] == pytest.approx(ratio["ms"] / ratio["adam_ms"], rel=1e-3)
+
+
+def test_what_is_done_is_not_run_again_unless_asked_for(tmp_path: Path) -> None:
+    out, page, ran = tmp_path / "p.jsonl", tmp_path / "p.md", []
+
+    def job(variant: str, ratio: float) -> Measurement:
+        def measured() -> list[Line]:
+            ran.append(variant)
+            return [step_line(variant, ratio)]
+
+        return Measurement({"variant": variant}, measured)
+
+    run("step", out, page, jobs=[job("BALI", 2.0)])
+    run("step", out, page, jobs=[job("BALI", 2.2), job("BALI, exact input statistics", 1.5)], threads=1)
+    assert ran == ["BALI", "BALI, exact input statistics"]
+    assert [line["ratio"] for line in read_lines(out)] == [2.0, 1.5]
+    run("step", out, page, jobs=[job("BALI", 2.1234567)], again=True)
+    assert [line["ratio"] for line in read_lines(out)] == [2.1235]
+
+
+def test_threads_are_as_before_afterwards(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def look() -> list[Line]:
+        seen.append(torch.get_num_threads())
+        return [step_line("BALI", 1.0)]
+
+    before = torch.get_num_threads()
+    run("step", tmp_path / "p.jsonl", tmp_path / "p.md", threads=before + 1, jobs=[Measurement({}, look)])
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before
+
+
+def test_the_command_prints_the_table_and_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, page = tmp_path / "p.jsonl", tmp_path / "p.md"
+    out.write_text(json.dumps(step_line("BALI", 2.0)) + "\n")
+    done = CliRunner().invoke(app, ["step", "--out", str(out), "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "| BALI | 20.0 | 10.0 | 2.00 | 2.00 to 2.00 |" in done.output
+    assert json.loads(done.output.splitlines()[-1]) == step_line("BALI", 2.0)
+    assert set(PERFORMANCE) == set(BENCHES)
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> list[Line]:
+        raise DataError("there is no MNIST here")
+
+    monkeypatch.setattr("bali_benchmarks.performance.performance_runs.run", missing)
+    done = CliRunner().invoke(app, ["quality", "--out", str(tmp_path / "p.jsonl")])
+    assert done.exit_code == 1
+    assert "there is no MNIST here" in done.output
+
+
+def test_page_in_the_repository_is_that_of_the_results() -> None:
+    lines = read_lines(ROOT / "results/performance.jsonl")
+    assert (ROOT / "docs/performance.md").read_text() == to_markdown(lines)

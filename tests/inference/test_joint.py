@@ -1,0 +1,120 @@
+"""The update with the prior in the objective: where it rests, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from bali.inference.joint import JointLayer, Pace, advance, take_in
+from bali.inference.joint_pass import Link, joint_pass
+from bali.inference.network import Network
+from bali.inference.width import layer_posterior
+from bali.predictive.likelihoods import Bernoulli, Categorical, Likelihood
+from bali.training.fit_calibration import WIDTHS
+from support.networks import randn, seeded
+
+N, VARIANCE = 200, 2.0
+Weights = NDArray[np.float64]
+
+
+def logistic_data() -> tuple[Tensor, Tensor]:
+    x = randn(N, 3, seed=1)
+    p = torch.sigmoid(x @ torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64) + 0.3)
+    return x, (torch.rand(N, generator=seeded(2), dtype=torch.float64) < p).double()
+
+
+def map_estimate(x: Tensor, y: Tensor) -> Weights:
+    """Of logistic regression with weights and bias of prior variance VARIANCE, by SciPy."""
+    rows = np.concatenate([x.numpy(), np.ones((len(x), 1))], axis=1)
+    signs = 2 * y.numpy() - 1
+
+    def loss(w: Weights) -> float:
+        return float(np.logaddexp(0.0, -signs * (rows @ w)).sum() + 0.5 * w @ w / VARIANCE)
+
+    found: Weights = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-8}).x
+    return found
+
+
+def trained(
+    module: nn.Module, likelihood: Likelihood, x: Tensor, y: Tensor, pace: Pace, steps: int
+) -> dict[str, JointLayer]:
+    """Full batches, from the module's weights."""
+    network = Network(module)
+    layers = {name: JointLayer(layer.weights(), None, VARIANCE) for name, layer in network.layers.items()}
+    for step in range(1, steps + 1):
+        network.assign({name: layer.mean for name, layer in layers.items()})
+        seen = joint_pass(network, likelihood, Link(), x, y, None)
+        layers = {name: take_in(layer, seen.statistics[name], len(x), step, pace) for name, layer in layers.items()}
+        layers, _ = advance(layers, len(x), pace)
+    return layers
+
+
+@pytest.mark.parametrize("step_size", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("damping", [0.01, 1.0])
+def test_logistic_regression_rests_at_the_map_estimate(step_size: float, damping: float) -> None:
+    x, y = logistic_data()
+    pace = Pace(step_size, kl_bound=1.0, momentum=0.5, damping=damping)
+    layers = trained(nn.Linear(3, 1).double(), Bernoulli(), x, y, pace, steps=1500)
+    np.testing.assert_allclose(layers[""].mean[:, 0].numpy(), map_estimate(x, y), atol=1e-4)
+
+
+def test_a_convolution_whose_positions_are_alike_is_the_linear_layer() -> None:
+    x, y = randn(40, 5, seed=3), torch.randint(3, (40,), generator=seeded(4))
+    linear = nn.Linear(5, 3).double()
+    conv = nn.Conv1d(5, 3, 1).double()
+    with torch.no_grad():
+        conv.weight.copy_(linear.weight[..., None])
+        conv.bias.copy_(linear.bias)  # type: ignore[union-attr]
+    pace = Pace(0.5, kl_bound=1.0)
+    of_linear = trained(nn.Sequential(linear), Categorical(), x, y, pace, steps=30)["0"]
+    averaged = nn.Sequential(conv, nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    of_conv = trained(averaged, Categorical(), x[..., None].expand(-1, -1, 4).contiguous(), y, pace, steps=30)["0"]
+    torch.testing.assert_close(of_conv.mean, of_linear.mean, rtol=1e-8, atol=1e-8)
+
+
+def test_a_step_that_would_change_the_outputs_too_much_is_made_smaller() -> None:
+    x, y = logistic_data()
+    network = Network(nn.Linear(3, 1).double())
+    pace = Pace(50.0, kl_bound=1e-3)
+    layers = {"": JointLayer(network.layers[""].weights(), None, VARIANCE)}
+    seen = joint_pass(network, Bernoulli(), Link(), x, y, None)
+    layers = {"": take_in(layers[""], seen.statistics[""], len(x), 1, pace)}
+    after, share = advance(layers, len(x), pace)
+    assert 0.0 < share < 0.1
+    before_z, after_z = ((torch.cat([x, torch.ones(N, 1).double()], 1) @ la[""].mean).squeeze(1) for la in (layers, after))
+    p, q = torch.sigmoid(before_z), torch.sigmoid(after_z)
+    kl = (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).mean()
+    assert float(kl) < 4e-3  # the estimate is one of second order
+
+
+def test_a_step_that_is_not_finite_is_refused() -> None:
+    x, y = logistic_data()
+    network = Network(nn.Linear(3, 1).double())
+    pace = Pace(1.0, kl_bound=1.0)
+    layers = {"": JointLayer(network.layers[""].weights(), None, VARIANCE)}
+    seen = joint_pass(network, Bernoulli(), Link(), x, y, None)
+    layers = {"": take_in(layers[""], seen.statistics[""], len(x), 1, pace)}
+    broken = {"": replace(layers[""], drive=torch.full_like(layers[""].mean, float("inf")))}
+    after, share = advance(broken, len(x), pace)
+    assert share == 0.0
+    assert torch.equal(after[""].mean, layers[""].mean)
+
+
+@pytest.mark.parametrize("step_size", [0.1, 0.5, 2.0])
+def test_the_width_is_that_of_laplace_whatever_the_step_size(step_size: float) -> None:
+    x, y = logistic_data()
+    layer = trained(nn.Linear(3, 1).double(), Bernoulli(), x, y, Pace(step_size, kl_bound=1.0, momentum=0.5), 800)[""]
+    posterior = layer_posterior(layer, N, "").with_share(WIDTHS[-1])
+    rows = torch.cat([x, torch.ones(N, 1).double()], 1)
+    p = torch.sigmoid(rows @ layer.mean).squeeze(1)
+    hessian = rows.mT @ (rows * (p * (1 - p))[:, None]) + torch.eye(4).double() / VARIANCE
+    far = torch.tensor([3.0, 3.0, -3.0, 1.0]).double()
+    laplace = float((far @ torch.linalg.solve(hessian, far)).sqrt())
+    ours = float(posterior.output_covariance(far[None]).sqrt())
+    assert 0.75 < ours / laplace < 1.25

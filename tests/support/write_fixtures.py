@@ -1,0 +1,84 @@
+"""Writes small models of this version, and what they predict, to tests/fixtures/VERSION: later versions must read them.
+
+A version is written once. Run with src and tests on the path: python tests/support/write_fixtures.py
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import bali
+from bali.cli.results import REPORT_FILE, write_results
+from bali.predictive.mixtures import ClassPredictive
+from bali.tables.opening import open_table
+from bali.tables.table_model import load_table_model
+from bali.tables.table_training import FitOptions, fit_table, read_training_table
+from support.houses import houses, write_houses
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TINY: dict[str, Any] = {"hidden_layer_sizes": (4,), "n_members": 2, "max_iter": 20, "n_samples": 8, "random_state": 0}
+
+
+def rows() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).normal(size=(30, 3))
+
+
+def frame() -> pd.DataFrame:
+    return houses(40, seed=1)
+
+
+def predictions(path: Path) -> dict[str, list[Any]]:
+    """What a fixture says about a few rows."""
+    if path.is_dir():
+        predictive = load_table_model(path).predictive(frame().head(6))
+        assert isinstance(predictive, ClassPredictive)
+        return {"probabilities": predictive.probabilities.tolist()}
+    model = bali.load(path)
+    X = rows()[:6]
+    if isinstance(model, bali.BALIClassifier):
+        return {"predict": model.predict(X).tolist(), "probabilities": model.predict_proba(X).tolist()}
+    assert isinstance(model, bali.BALIRegressor)
+    mean, std = model.predict(X, return_std=True)
+    return {"mean": mean.tolist(), "std": std.tolist(), "quantiles": model.predict_quantiles(X).tolist()}
+
+
+def write(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    X = rows()
+    y = X[:, 0] ** 2 + X[:, 1]
+    bali.BALIRegressor(**TINY).fit(X, y).save(folder / "regressor.bali")
+    bali.BALIRegressor(**TINY).fit(X, np.stack([y, -X[:, 2]], 1)).save(folder / "two-outputs.bali")
+    bali.BALIClassifier(**TINY).fit(X, np.array(["low", "middle", "high"])[np.digitize(y, [0, 1])]).save(
+        folder / "classifier.bali"
+    )
+    bali.BALIRegressor(**TINY).partial_fit(X, y).save(folder / "stream.bali")
+    # As `bali fit` does it, but with smaller networks, which it has no option for.
+    table = write_houses(folder, 40)
+    options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)
+    model = fit_table(read_training_table(open_table(table), options), options, lambda _progress: None)
+    write_results(folder / "table", model, force=False)
+    table.unlink()
+    (folder / "table" / REPORT_FILE).unlink()  # long, and no part of the model
+    found = {path.name: predictions(path) for path in sorted(folder.iterdir())}
+    (folder / "predictions.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = FIXTURES / ".".join(bali.__version__.split(".")[:2])
+    if folder.exists():
+        sys.exit(f"{folder} exists: the files of a version are not written again")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            write(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
