@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -27,38 +23,11 @@ from bali_benchmarks.performance import processes
 from bali_benchmarks.performance.distributed_process import PARTS
 from support import distributed_cases as cases
 from support.networks import data, inference, mlp
+from support.seeded_runs import TWO_PROCESSES, assert_as_recorded
+from support.starting_processes import Found, errors, results_of_processes, start_processes
 from support.tolerances import FLOAT32, FLOAT32_STEPS, ROUNDING, STEPS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed.py"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def start_processes(n: int, work: Callable[[Path], None], folder: Path) -> list[BaseProcess]:
-    """Forked from a process that has imported everything once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["support.distributed_cases", "sympy"]
-    )  # the latter is what torch imports when it is first used
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(n)}
-    environment = address | {"BALI_TEST_FOLDER": str(folder)}
-    processes: list[BaseProcess] = [
-        context.Process(target=cases.as_process, args=(work, folder, r, environment)) for r in range(n)
-    ]
-    for process in processes:
-        process.start()
-    return processes
-
-
-def errors(folder: Path) -> str:
-    return "\n".join(file.read_text() for file in sorted(folder.glob("error-*")))
-
-
-Found = dict[tuple[int, int], dict[str, cases.Results]]  # by size of the group and rank
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
-    """The results of all cases: one start of four processes for all of them."""
-    processes = start_processes(4, cases.all_cases, folder)
-    for process in processes:
-        process.join(timeout=120)
-    assert [process.exitcode for process in processes] == [0] * 4, errors(folder)
-    return {(size, r): torch.load(folder / f"results-{size}-{r}.pt") for size in (2, 4) for r in range(size)}
+    return results_of_processes(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +86,11 @@ def test_a_failure_of_one_is_a_failure_of_all_and_changes_nothing(found: Found, 
     for _ in range(2):
         run.step(x, y)
     assert_close(found[size, 1]["failing"], cases.results(run), STEPS)
+
+
+@pytest.mark.parametrize("name", TWO_PROCESSES)
+def test_two_processes_give_the_recorded_numbers(found: Found, name: str) -> None:
+    assert_as_recorded(TWO_PROCESSES[name], found[2, 0][name])
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
