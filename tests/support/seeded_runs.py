@@ -25,7 +25,7 @@ from support.networks import data, inference, mlp, randn
 from support.sequences import Headed, Letters, Sequences
 from support.tolerances import MANY_STEPS
 
-RECORDING = Path(__file__).parents[1] / "fixtures" / "seeded_runs.json"
+RECORDING = Path(__file__).parents[1] / "inference" / "seeded_runs.json"
 
 Results = dict[str, Tensor]
 
