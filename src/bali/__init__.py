@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bali.inference.health import HealthWarning as HealthWarning
     from bali.inference.layerwise import LayerwiseInference as LayerwiseInference
     from bali.layers.layer import UnsupportedLayerError as UnsupportedLayerError
-    from bali.layers.linear import StackedLinear as StackedLinear
     from bali.layers.low_rank import LowRankAdapted as LowRankAdapted
     from bali.layers.low_rank import lora as lora
+    from bali.layers.stacked_linear import StackedLinear as StackedLinear
     from bali.layers.stacks import stack as stack
     from bali.predictive import likelihoods as likelihoods
     from bali.predictive import metrics as metrics
@@ -47,7 +47,7 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "NumericalError": ("bali.conjugate.linalg", "NumericalError"),
     "NumericalRepairWarning": ("bali.conjugate.linalg", "NumericalRepairWarning"),
     "Predictive": ("bali.predictive.mixtures", "Predictive"),
-    "StackedLinear": ("bali.layers.linear", "StackedLinear"),
+    "StackedLinear": ("bali.layers.stacked_linear", "StackedLinear"),
     "UnsupportedLayerError": ("bali.layers.layer", "UnsupportedLayerError"),
     "distributed": ("bali.inference.distributed", None),
     "fit": ("bali.training.fit_network", "fit"),

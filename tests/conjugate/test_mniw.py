@@ -1,5 +1,7 @@
 """Densities, conditioning and predictions of the matrix-normal inverse-Wishart against SciPy and dense algebra."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -264,9 +266,9 @@ def test_methods_answer_in_the_type_they_are_asked_in(diagonal: bool) -> None:
         assert_close(found, wide, FLOAT32)
 
 
-def test_with_same_precision_shares_the_factor() -> None:
+def test_distributions_of_one_precision_share_its_factor() -> None:
     q, other = random_problem(6).prior, random_problem(7).prior
-    mixed = q.with_same_precision(other.mean, other.scale, other.dof)
+    mixed = replace(q, mean=other.mean, scale=other.scale, dof=other.dof)
     assert mixed.precision.factor is q.precision.factor
     assert_same(mixed, dense(other)._replace(rows=dense(q).rows))
 
@@ -279,6 +281,14 @@ def test_posterior_reports_repairs_under_the_name_of_the_prior() -> None:
     with pytest.warns(NumericalRepairWarning, match="layer 'a': precision"):
         q = prior.condition(Moments(0.5 * broken, zero, torch.eye(1, dtype=torch.float64), 1.0))
     assert repairs.count == {"layer 'a': precision": 1}
-    hopeless = q.with_same_precision(q.mean, -q.scale, q.dof)
+    hopeless = replace(q, scale=-q.scale)
     with pytest.raises(NumericalError, match="layer 'a': noise scale"):
         hopeless.noise_mode_factor()
+
+
+@pytest.mark.parametrize("variance", [2.0, torch.tensor([1.0, 4.0])], ids=["one", "each"])
+def test_a_prior_of_one_variance(variance: Tensor | float) -> None:
+    found = MNIW.prior(3, 2, variance=variance, name="layer 'a'")
+    expected = np.asarray(1.0 / np.asarray(variance, dtype=np.float64))[..., None, None] * np.eye(3)
+    assert_close(found.precision, expected)
+    assert (found.precision.name, found.precision.dtype) == ("layer 'a': precision", torch.float64)

@@ -56,7 +56,7 @@ def parameters(q: MNIW) -> tuple[Tensor, ...]:
 METHODS: dict[str, Callable[[Inputs], tuple[Tensor, ...]]] = {
     "factors": lambda v: (v.q.precision.factor, v.q.scale_factor),
     "precision_times": lambda v: (v.q.precision.times(v.weights), v.other.precision.times(v.weights)),
-    "with_same_precision": lambda v: parameters(v.q.with_same_precision(v.weights, v.noise, v.q.dof)),
+    "another mean and scale": lambda v: parameters(replace(v.q, mean=v.weights, scale=v.noise)),
     "conversion": lambda v: (v.q.precision.to(torch.float32).factor_as(torch.float64),),
     "condition": lambda v: parameters(v.q.condition(v.moments)),
     "condition, diagonal precision": lambda v: parameters(v.other.condition(v.moments)),

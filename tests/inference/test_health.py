@@ -195,10 +195,12 @@ def test_singular_precision_has_infinite_condition_number() -> None:
     run = trained((3, 2))
     state = run.state.layers["0"]
     assert state.posterior is not None
-    singular = Dense(torch.diag(torch.tensor([4.0, 1.0, 1.0, 0.0], dtype=torch.float64)))
-    singular.adopt_factor(torch.eye(4, dtype=torch.float64))  # as if it had been repaired
-    run.state = replace(run.state, layers={"0": replace(state, posterior=state.posterior.with_precision(singular))})
-    assert run.health().layers[0].condition_number == math.inf
+    singular = torch.diag(torch.tensor([4.0, 1.0, 1.0, 1.0], dtype=torch.float64))
+    singular[2, 3] = singular[3, 2] = 1.0 + 1e-9  # whose factor has to be repaired
+    posterior = state.posterior.with_precision(Dense(singular))
+    run.state = replace(run.state, layers={"0": replace(state, posterior=posterior)})
+    with pytest.warns(bali.NumericalRepairWarning):
+        assert run.health().layers[0].condition_number == math.inf
 
 
 def test_repairs_are_those_of_the_layer() -> None:

@@ -18,7 +18,7 @@ from bali.conjugate.moments import Moments
 from bali.conjugate.symmetric import Symmetric
 from bali.conjugate.updates import mean_update
 from bali.inference import layer_update
-from bali.inference.targets import local_output_noise
+from bali.inference.local_noise import local_output_noise
 from bali.predictive import likelihoods
 from support.networks import batches, data, inference, mlp, randn, seeded
 from support.oracles import array, natural_update

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import bali
 from bali.conjugate.symmetric import Diagonal
+from bali.inference.layer_tensors import layer_from_tensors, tensors_of
 from bali.inference.passes import batch_pass
-from bali.inference.state import LayerState, State
+from bali.inference.state import State
 from bali.inference.step import next_state
 from support.networks import data, inference, mlp, parameters
 from support.posteriors import assert_same_posteriors
@@ -64,7 +65,7 @@ def stepped(run: bali.LayerwiseInference, state: State, x: Tensor, y: Tensor) ->
 
 def values(state: State) -> dict[str, Tensor]:
     """Copies of all its numbers."""
-    found = {f"{name}/{key}": t.clone() for name, layer in state.layers.items() for key, t in layer.tensors().items()}
+    found = {f"{name}/{key}": t.clone() for name, layer in state.layers.items() for key, t in tensors_of(layer).items()}
     counters = [state.step, state.rate.weight, state.rate.squares]
     return found | {"generator": state.generator.get_state(), "counters": torch.tensor(counters, dtype=torch.float64)}
 
@@ -114,8 +115,8 @@ def test_tensors_tell_a_layer(build: Callable[[], nn.Module], likelihood: str, s
         )
         assert layer.precision is not None
         n, is_fixed = run.setup.settings.effective_size, layer.fixed_precision is not None
-        again = LayerState.from_tensors(prior, layer.tensors(), layer.precision, n, is_fixed=is_fixed)
-        assert_same_values(again.tensors(), layer.tensors())
+        again = layer_from_tensors(prior, tensors_of(layer), layer.precision, n, is_fixed=is_fixed)
+        assert_same_values(tensors_of(again), tensors_of(layer))
         assert again.velocity is not None
         assert (again.fixed_precision is not None) == is_fixed
         assert again.posterior is not None
@@ -129,7 +130,7 @@ def test_tensors_tell_a_layer(build: Callable[[], nn.Module], likelihood: str, s
 
 def test_a_layer_before_its_first_step_has_weights_only() -> None:
     run = inference(mlp((4, 6, 2)))
-    assert {key for layer in run.state.layers.values() for key in layer.tensors()} == {"weights"}
+    assert {key for layer in run.state.layers.values() for key in tensors_of(layer)} == {"weights"}
     with pytest.raises(RuntimeError, match="no posterior yet"):
         run.state.posteriors  # noqa: B018
 

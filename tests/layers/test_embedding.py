@@ -71,7 +71,7 @@ def test_products_of_tokens_are_those_of_dense_rows() -> None:
     for r in (None, root):
         assert_close(input_gram(rows, bias=False, root=r), input_gram(full, bias=False, root=r))
         assert_close(cross(rows, y, bias=False, root=r), cross(full, y, bias=False, root=r))
-    assert rows.to(torch.float32).counts(None).dtype == torch.float32
+    assert rows.to(torch.float32).input_gram(bias=False, root=None).dtype == torch.float32
 
 
 # --- a diagonal precision -------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bali.conjugate.patches import Patches
 from bali.conjugate.rows import Tokens
-from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
+from bali.conjugate.symmetric import Dense, Symmetric
 
-#: The inputs of a layer, as the rows of a regression.
+#: The inputs of a layer, as the rows of a regression; those that are no plain tensors know their products themselves.
 Rows = Tensor | Patches | Tokens
 
 #: From this width on, copies of the rows cost more than separate calls for the column of ones.
@@ -68,32 +68,26 @@ def _filled(x: Tensor, root: Tensor | None, *, many: bool) -> Tensor:
 
 def input_gram(x: Rows, *, bias: bool, root: Tensor | None) -> Symmetric:
     """XᵀX of rows x (..., n, D_in), with a column of ones if `bias`; `root` (..., n) are roots of the rows' weights."""
-    if isinstance(x, Tokens):
-        return Diagonal(x.counts(root))
-    return Dense(x.input_gram(bias=bias, root=root) if isinstance(x, Patches) else _input_gram(x, bias, root))
-
-
-def _input_gram(x: Tensor, bias: bool, root: Tensor | None) -> Tensor:
+    if not isinstance(x, Tensor):
+        return x.input_gram(bias=bias, root=root)
     d = x.shape[-1]
     if bias and d < _WIDE:
-        return gram(_filled(x, root, many=x.dim() > 2))[..., : d + 1, : d + 1]
+        return Dense(gram(_filled(x, root, many=x.dim() > 2))[..., : d + 1, : d + 1])
     rows = x if root is None else x * root[..., None]
     if not bias:
-        return gram(rows)
+        return Dense(gram(rows))
     xx = rows.new_empty((*rows.shape[:-2], d + 1, d + 1))
     _fill_gram(xx[..., :d, :d], rows, min(d // _STRIP_WIDTH, _MOST_STRIPS))
     xx[..., :d, d] = rows.sum(-2) if root is None else (root.unsqueeze(-2) @ rows).squeeze(-2)
     xx[..., d, :d] = xx[..., :d, d]
     xx[..., d, d] = x.shape[-2] if root is None else root.square().sum(-1)
-    return xx
+    return Dense(xx)
 
 
 def cross(x: Rows, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
     """XᵀY likewise, for rows y that have been multiplied by the roots already."""
-    if isinstance(x, Patches):
+    if not isinstance(x, Tensor):
         return x.cross(y, bias=bias, root=root)
-    if isinstance(x, Tokens):
-        return x.cross(y, root)
     if bias and x.shape[-1] < _WIDE:
         return _cross(_filled(x, root, many=y.dim() > 2), y)[..., : x.shape[-1] + 1, :]
     xy = _cross(x if root is None else x * root[..., None], y)

@@ -1,80 +1,31 @@
-"""Triangular algebra behind one gate.
+"""Triangular algebra behind one gate: every Cholesky factorisation of the package is made by `cholesky`.
 
-Every Cholesky factorisation of the package is made by `cholesky`. It is the only place that adds anything
-to a matrix: nothing when the factorisation succeeds, and otherwise the smallest multiple of the matrix's own
-diagonal that makes it succeed, which is counted and warned about. A multiple of the diagonal, unlike a
-multiple of the identity, means the same to features measured in metres and in micrometres.
-
-Matrices whose structure is known, such as diagonal ones, are types in `symmetric.py`.
+No caller adds anything to a matrix: where a factorisation fails, and only there, `repairs.py` does. Matrices whose structure
+is known, such as diagonal ones, are types in `symmetric.py`.
 """
 
 import math
-import warnings
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-# Relative to the diagonal. The first is below what float32 statistics resolve; the last changes a variance by 1 %.
-_JITTERS = (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-
-
-class NumericalError(ArithmeticError):
-    """A computation left the range of floating-point numbers; the message names the layer and a remedy."""
-
-
-class NumericalRepairWarning(RuntimeWarning):
-    """A matrix that should be positive definite was not, and was repaired; said once per matrix name."""
-
-
-@dataclass
-class Repairs:
-    """How often each named matrix had to be repaired, and the largest jitter it needed."""
-
-    count: dict[str, int] = field(default_factory=dict)
-    largest: dict[str, float] = field(default_factory=dict)
-
-    def add(self, name: str, jitter: float) -> None:
-        if name not in self.count:
-            warnings.warn(
-                f"{name} was not positive definite and got a jitter of {jitter:g} times its diagonal. "
-                "Results are those of a slightly stronger prior. Standardise the features, lower effective_size "
-                "or use a float64 module to avoid this.",
-                NumericalRepairWarning,
-                stacklevel=3,
-            )
-        self.count[name] = self.count.get(name, 0) + 1
-        self.largest[name] = max(self.largest.get(name, 0.0), jitter)
+from bali.conjugate.repairs import NumericalError as NumericalError
+from bali.conjugate.repairs import NumericalRepairWarning as NumericalRepairWarning
+from bali.conjugate.repairs import Repairs as Repairs
+from bali.conjugate.repairs import repaired_factor
 
 
 def cholesky(matrix: Tensor, name: str = "matrix", repairs: Repairs | None = None) -> Tensor:
     """Lower Cholesky factor of a batch of symmetric matrices (..., D, D).
 
-    Batch elements that are not positive definite are repaired one by one. Raises `NumericalError` where there
-    are NaNs or infinities, or where no small repair helps.
+    Raises `NumericalError` where there are NaNs or infinities, or where no small repair helps.
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
     failed, trace = (info, factor.trace()) if info.dim() == 0 else (info.any(), factor.diagonal(dim1=-2, dim2=-1).sum())
     # An infinite diagonal passes LAPACK's test, so the factor is looked at as well.
     if not failed.item() and math.isfinite(trace.item()):
         return factor
-    if not bool(torch.isfinite(matrix).all()):
-        raise NumericalError(
-            f"{name} contains NaN or infinite values. Check the inputs for extreme values, standardise them, "
-            "lower step_size, or use a float64 module."
-        )
-    diagonal = torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
-    amount = torch.zeros_like(info, dtype=matrix.dtype)  # what each batch element needs, 0 for those that are sound
-    for jitter in _JITTERS:
-        amount = torch.where(info != 0, jitter, amount)
-        factor, info = torch.linalg.cholesky_ex(matrix + amount[..., None, None] * diagonal)
-        if not bool(info.any()):
-            (Repairs() if repairs is None else repairs).add(name, jitter)
-            return factor
-    raise NumericalError(
-        f"{name} is not positive definite, even with {_JITTERS[-1]:g} times its diagonal added. "
-        "Raise noise_floor or lower prior_variance, step_size or effective_size."
-    )
+    return repaired_factor(matrix, info, name, Repairs() if repairs is None else repairs)
 
 
 # LAPACK's factors and torch's rows are laid out so that XA = B is solved two to three times faster than AX = B, unless
@@ -83,8 +34,11 @@ _FEW_COLUMNS = 8
 
 
 def half_solve(factor: Tensor, right: Tensor) -> Tensor:
-    """C⁻¹B for the lower factor C of A = C Cᵀ, so that (C⁻¹B)ᵀ(C⁻¹B) = BᵀA⁻¹B is symmetric by construction."""
-    if factor.shape[-1] == 1:  # a single number
+    """C⁻¹B for the lower factor C of A = C Cᵀ, so that (C⁻¹B)ᵀ(C⁻¹B) = BᵀA⁻¹B is symmetric by construction.
+
+    A factor of one column, (..., D, 1), is that of a diagonal matrix.
+    """
+    if factor.shape[-1] == 1:
         return right / factor
     if right.shape[-1] < _FEW_COLUMNS:
         return torch.linalg.solve_triangular(factor, right, upper=False)

@@ -1,22 +1,12 @@
 """The matrix-normal inverse-Wishart distribution: conjugate prior and posterior of a linear regression.
 
-    Σ ~ W⁻¹(U, u),   W | Σ ~ MN(M, R, Σ),   that is   vec(W) | Σ ~ N(vec(M), Σ ⊗ R)
-
-| here        | paper | shape           |                                                    |
-|-------------|-------|-----------------|----------------------------------------------------|
-| `mean`      | M     | (..., D_x, D_y) | bias row last                                      |
-| `precision` | R⁻¹   | D_x inputs      | of the rows of W, a `Dense` or `Diagonal` matrix   |
-| `scale`     | U     | (..., D_y, D_y) |                                                    |
-| `dof`       | u     | number or (...) | SciPy's convention: density ∝ |Σ|^(−(u + D_y + 1)/2) |
-
-Leading dimensions are a batch of independent distributions.
+Its parameters, and what a step needs of them, are in `mniw_parameters.py`; densities in `mniw_densities.py`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,31 +14,23 @@ from torch import Tensor
 from bali.conjugate import linalg
 from bali.conjugate.mniw_densities import MNIWDensities
 from bali.conjugate.moments import Moments
+from bali.conjugate.precisions import row_variance
 from bali.conjugate.rows import Tokens
 from bali.conjugate.sampling import chi_square, standard_normal
-from bali.conjugate.symmetric import Diagonal, Symmetric, as_symmetric
+from bali.conjugate.symmetric import Diagonal, Symmetric
 
 
-@dataclass(frozen=True, init=False)
+class StudentT(NamedTuple):
+    """Multivariate Student-t over the rows of a prediction: location (..., n, D_y), shape = inflation · matrix."""
+
+    location: Tensor
+    inflation: Tensor  # (..., n)
+    matrix: Tensor  # (..., D_y, D_y)
+    dof: Tensor  # (...)
+
+
 class MNIW(MNIWDensities):
-    mean: Tensor
-    precision: Symmetric
-    scale: Tensor
-    dof: Tensor | float
-    name: str = field(default="MNIW", compare=False)  # for messages about its matrices
-    repairs: linalg.Repairs | None = field(default=None, compare=False, repr=False)
-
-    def __init__(
-        self,
-        mean: Tensor,
-        precision: Symmetric | Tensor,
-        scale: Tensor,
-        dof: Tensor | float,
-        name: str = "MNIW",
-        repairs: linalg.Repairs | None = None,
-    ) -> None:
-        precision = as_symmetric(precision, f"{name}: precision", repairs)
-        vars(self).update(mean=mean, precision=precision, scale=scale, dof=dof, name=name, repairs=repairs)
+    """Σ ~ W⁻¹(scale, dof) and W | Σ ~ MN(mean, precision⁻¹, Σ): the noise and the weights of a linear regression."""
 
     @classmethod
     def prior(
@@ -68,62 +50,19 @@ class MNIW(MNIWDensities):
 
         A tensor of variances gives a batch of priors.
         """
-        named = {"name": f"{name}: precision", "repairs": repairs}
-        precision = Diagonal.of_variance(variance, n_inputs, dtype, device, **named)
+        inverse = 1.0 / torch.as_tensor(variance, dtype=dtype, device=device)
+        entries = inverse[..., None].expand(*inverse.shape, n_inputs).clone()
+        precision = Diagonal(entries, f"{name}: precision", repairs)
         mean = torch.zeros(*precision.values.shape, n_outputs, dtype=dtype, device=device)
         scale = torch.eye(n_outputs, dtype=dtype, device=device) * noise
         return cls(mean, precision, scale, n_outputs + 1.0 if dof is None else dof, name, repairs)
 
-    @property
-    def n_inputs(self) -> int:
-        return self.mean.shape[-2]
-
-    @property
-    def n_outputs(self) -> int:
-        return self.mean.shape[-1]
-
-    def forget_scale_factor(self) -> None:
-        """Frees the scale's factor, which is computed again if it is asked for."""
-        vars(self).pop("scale_factor", None)
-
-    @cached_property
-    def scale_factor(self) -> Tensor:
-        """Lower factor of U."""
-        return linalg.cholesky(self.scale, f"{self.name}: noise scale", self.repairs)
-
-    @cached_property
-    def mean_is_zero(self) -> bool:
-        return not bool(self.mean.any())
-
-    @cached_property
-    def least_precision(self) -> float:
-        """The smallest diagonal entry of the precision."""
-        return float(self.precision.diagonal().min())
-
-    @cached_property
-    def least_scale(self) -> float:
-        """The smallest diagonal entry of the scale."""
-        return float(self.scale.diagonal(dim1=-2, dim2=-1).min())
-
     def with_precision(self, precision: Symmetric) -> MNIW:
-        other = MNIW(self.mean, precision, self.scale, self.dof, self.name, self.repairs)
+        """Another precision; the scale's factor is not computed again."""
+        other = replace(self, precision=precision)
         if "scale_factor" in vars(self):
             vars(other)["scale_factor"] = self.scale_factor
         return other
-
-    def with_same_precision(self, mean: Tensor, scale: Tensor, dof: Tensor | float) -> MNIW:
-        """Another distribution with this precision; they share its factor, whichever of them computes it."""
-        return MNIW(mean, self.precision, scale, dof, self.name, self.repairs)
-
-    def with_mean(self, mean: Tensor) -> MNIW:
-        """Another mean, and no factor computed again."""
-        other = self.with_same_precision(mean, self.scale, self.dof)
-        vars(other)["scale_factor"] = self.scale_factor
-        return other
-
-    @property
-    def _dof(self) -> Tensor:
-        return torch.as_tensor(self.dof, dtype=self.mean.dtype, device=self.mean.device)
 
     # --- conditioning -------------------------------------------------------------------------------------------
 
@@ -134,23 +73,21 @@ class MNIW(MNIWDensities):
 
     def condition_at(self, precision: Symmetric, moments: Moments) -> MNIW:
         """`condition` where the posterior's precision is known: nobody looks at the moments' XᵀX."""
-        posterior = self.with_precision(precision)
         precision_mean = self.precision.times(self.mean) + moments.xy
         half = precision.half_solve(precision_mean)  # halfᵀhalf = MᵀR⁻¹M
         mean = precision.transposed_half_solve(half)
         scale = self.scale + self.mean.mT @ self.precision.times(self.mean) - half.mT @ half + moments.yy
-        return posterior.with_same_precision(mean, linalg.symmetric(scale), self.dof + moments.n)
+        return replace(self, mean=mean, precision=precision, scale=linalg.symmetric(scale), dof=self.dof + moments.n)
+
+    def log_evidence(self, moments: Moments) -> Tensor:
+        """log p(Y | X) with W and Σ integrated out, for this distribution as the prior."""
+        return self.log_evidence_of(self.condition(moments))
 
     # --- noise covariance and samples ---------------------------------------------------------------------------
 
     def noise_mode(self) -> Tensor:
         """Σ at the mode of the inverse-Wishart: U / (u + D_y + 1)."""
         return self.scale / (self._dof + self.n_outputs + 1)[..., None, None]
-
-    def noise_mode_factor(self) -> Tensor:
-        """Lower factor of `noise_mode`."""
-        divisor = self.dof + self.n_outputs + 1
-        return self.scale_factor / (divisor.sqrt()[..., None, None] if isinstance(divisor, Tensor) else math.sqrt(divisor))
 
     def sample_noise_factor(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Roots B, (*shape, ..., D_y, D_y), of samples Σ = B Bᵀ from W⁻¹(U, u), by Bartlett's decomposition."""
@@ -168,11 +105,6 @@ class MNIW(MNIWDensities):
     def noise_root(self, noise: str, generator: torch.Generator | None) -> Tensor:
         """A root of Σ: at its "mode", or of a "sample"."""
         return self.noise_mode_factor() if noise == "mode" else self.sample_noise_factor((), generator)
-
-    def weights_from(self, normal: Tensor, noise_factor: Tensor) -> Tensor:
-        """W = M + C⁻ᵀ A Bᵀ for standard normal A (..., D_x, D_y), R⁻¹ = C Cᵀ and Σ = B Bᵀ, in A's own type."""
-        spread = self.precision.transposed_half_solve(normal @ noise_factor.to(normal.dtype).mT)
-        return spread.add_(self.mean.to(normal.dtype))
 
     def sample_weights(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """W given the mode of Σ, (*shape, ..., D_x, D_y)."""
@@ -192,4 +124,9 @@ class MNIW(MNIWDensities):
 
         x may leave out the trailing column of ones.
         """
-        return self.precision.row_variance(x)
+        return row_variance(self.precision, x)
+
+    def predictive(self, x: Tensor) -> StudentT:
+        """Closed-form posterior predictive of rows x (..., n, D_x), ones included: y ~ t(Mᵀx, (1 + xᵀRx) U/ν, ν)."""
+        dof = self._dof - self.n_outputs + 1
+        return StudentT(x @ self.mean, 1.0 + self.row_variance(x), self.scale / dof[..., None, None], dof)

@@ -1,20 +1,16 @@
-"""Densities, evidence, divergence and the closed-form prediction of the matrix-normal inverse-Wishart distribution.
-
-No step of an inference needs them: `mniw.MNIW` has what it needs, and these by inheritance.
-"""
+"""Densities, evidence and divergence of the matrix-normal inverse-Wishart distribution; no step needs them."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from bali.conjugate import linalg
-from bali.conjugate.moments import Moments
-from bali.conjugate.rows import Tokens
-from bali.conjugate.symmetric import Symmetric
+from bali.conjugate.mniw_parameters import MNIWParameters
+from bali.conjugate.precisions import logdet, ratio_trace, transposed_factor_times
 
 
 class NaturalParameters(NamedTuple):
@@ -26,39 +22,10 @@ class NaturalParameters(NamedTuple):
     log_det: Tensor  # −½ (u + D_y + D_x + 1)
 
 
-class StudentT(NamedTuple):
-    """Multivariate Student-t over the rows of a prediction: location (..., n, D_y), shape = inflation · matrix."""
-
-    location: Tensor
-    inflation: Tensor  # (..., n)
-    matrix: Tensor  # (..., D_y, D_y)
-    dof: Tensor  # (...)
-
-
-class MNIWDensities:
-    mean: Tensor
-    precision: Symmetric
-    scale: Tensor
-
-    if TYPE_CHECKING:
-
-        @property
-        def scale_factor(self) -> Tensor: ...
-
-        @property
-        def _dof(self) -> Tensor: ...
-
-        def __init__(self, mean: Tensor, precision: Symmetric | Tensor, scale: Tensor, dof: Tensor, name: str) -> None: ...
-
-        @property
-        def n_inputs(self) -> int: ...
-
-        @property
-        def n_outputs(self) -> int: ...
-
-        def condition(self, moments: Moments) -> Self: ...
-
-        def row_variance(self, x: Tensor | Tokens) -> Tensor: ...
+class MNIWDensities(MNIWParameters):
+    @property
+    def _dof(self) -> Tensor:
+        return torch.as_tensor(self.dof, dtype=self.mean.dtype, device=self.mean.device)
 
     def natural(self) -> NaturalParameters:
         precision_mean = self.precision.times(self.mean)
@@ -84,9 +51,9 @@ class MNIWDensities:
         d_x, d_y, u = self.n_inputs, self.n_outputs, self._dof
         noise_factor = linalg.cholesky(noise, "noise covariance")
         noise_logdet = linalg.logdet(noise_factor)
-        whitened = self.precision.transposed_factor_times(weights - self.mean)
+        whitened = transposed_factor_times(self.precision, weights - self.mean)
         quadratic = linalg.half_solve(noise_factor, whitened.mT).square().sum((-2, -1))
-        normal = -0.5 * (quadratic + d_x * d_y * math.log(2 * math.pi) + d_x * noise_logdet - d_y * self.precision.logdet())
+        normal = -0.5 * (quadratic + d_x * d_y * math.log(2 * math.pi) + d_x * noise_logdet - d_y * logdet(self.precision))
         trace = linalg.half_solve(noise_factor, self.scale_factor).square().sum((-2, -1))  # tr(U Σ⁻¹)
         wishart = (
             0.5 * u * linalg.logdet(self.scale_factor)
@@ -97,16 +64,12 @@ class MNIWDensities:
         )
         return normal + wishart
 
-    def log_evidence(self, moments: Moments) -> Tensor:
-        """log p(Y | X) with W and Σ integrated out, for this distribution as the prior."""
-        return self.log_evidence_of(self.condition(moments))
-
     def log_evidence_of(self, posterior: MNIWDensities) -> Tensor:
-        """The `log_evidence` of the data that led from this prior to that posterior: a ratio of normalising constants."""
+        """log p(Y | X) of the data that led from this prior to that posterior: a ratio of normalising constants."""
         d_y, u_0, u = self.n_outputs, self._dof, posterior._dof
         return (
             -0.5 * (u - u_0) * d_y * math.log(math.pi)
-            + 0.5 * d_y * (self.precision.logdet() - posterior.precision.logdet())
+            + 0.5 * d_y * (logdet(self.precision) - logdet(posterior.precision))
             + 0.5 * u_0 * linalg.logdet(self.scale_factor)
             - 0.5 * u * linalg.logdet(posterior.scale_factor)
             + torch.special.multigammaln(0.5 * u, d_y)
@@ -116,11 +79,11 @@ class MNIWDensities:
     def kl(self, other: MNIWDensities) -> Tensor:
         """KL(self ‖ other), as the expected matrix-normal part plus the inverse-Wishart part."""
         d_x, d_y, u, v = self.n_inputs, self.n_outputs, self._dof, other._dof
-        trace_rows = self.precision.ratio_trace(other.precision)
-        apart = other.precision.transposed_factor_times(self.mean - other.mean)
+        trace_rows = ratio_trace(self.precision, other.precision)
+        apart = transposed_factor_times(other.precision, self.mean - other.mean)
         # E[Σ⁻¹] = u U⁻¹ under self.
         distance = u * linalg.half_solve(self.scale_factor, apart.mT).square().sum((-2, -1))
-        rows_logdet = self.precision.logdet() - other.precision.logdet()
+        rows_logdet = logdet(self.precision) - logdet(other.precision)
         normal = 0.5 * (d_y * (trace_rows - d_x + rows_logdet) + distance)
         trace_noise = linalg.half_solve(self.scale_factor, other.scale_factor).square().sum((-2, -1))
         noise_logdet = linalg.logdet(self.scale_factor) - linalg.logdet(other.scale_factor)
@@ -134,8 +97,3 @@ class MNIWDensities:
             + 0.5 * (u - v) * digamma
         )
         return normal + wishart
-
-    def predictive(self, x: Tensor) -> StudentT:
-        """Closed-form posterior predictive of rows x (..., n, D_x), ones included: y ~ t(Mᵀx, (1 + xᵀRx) U/ν, ν)."""
-        dof = self._dof - self.n_outputs + 1
-        return StudentT(x @ self.mean, 1.0 + self.row_variance(x), self.scale / dof[..., None, None], dof)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bali.conjugate import linalg
 from bali.conjugate.gram import Rows, cross, gram, products
-from bali.conjugate.symmetric import Dense, Symmetric
+from bali.conjugate.symmetric import Dense, Symmetric, as_symmetric
 
 
 @dataclass(frozen=True, init=False)
@@ -29,7 +29,7 @@ class Moments:
     n: Tensor | float
 
     def __init__(self, xx: Symmetric | Tensor | None, xy: Tensor, yy: Tensor, n: Tensor | float) -> None:
-        vars(self).update(xx=Dense(xx) if isinstance(xx, Tensor) else xx, xy=xy, yy=yy, n=n)
+        vars(self).update(xx=None if xx is None else as_symmetric(xx), xy=xy, yy=yy, n=n)
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, *, bias: bool, weight: Tensor | None = None) -> Moments:
@@ -58,16 +58,12 @@ class Moments:
         target_scale is (..., D_y).
         """
         factor = n / self.n
-        if isinstance(factor, Tensor) or factor != 1.0:
-            if self.xx is not None:
-                self.xx.scale_(factor)
-            f = factor[..., None, None] if isinstance(factor, Tensor) else factor
-            row = f if target_scale is None else target_scale.unsqueeze(-2) * f
-        else:
-            row = 1.0 if target_scale is None else target_scale.unsqueeze(-2)
-        if isinstance(row, Tensor) or row != 1.0:
-            self.xy.mul_(row)
-            self.yy.mul_(row)
+        if self.xx is not None:
+            self.xx.scale_(factor)
+        each = factor[..., None, None] if isinstance(factor, Tensor) else factor
+        row = each if target_scale is None else target_scale.unsqueeze(-2) * each
+        self.xy.mul_(row)
+        self.yy.mul_(row)
         if target_scale is not None:
             self.yy.mul_(target_scale.unsqueeze(-1))
         return Moments(self.xx, self.xy, self.yy, n)

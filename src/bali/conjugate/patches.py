@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bali.conjugate.symmetric import Dense
+
 #: Lines of pixels take more operations than patches where the image is wide, and save the copies: up to so many times.
 _WORTH = 2.0
 
@@ -68,7 +70,7 @@ class Patches:
             images = images * root.reshape(len(images), -1)[:, :1, None, None]
         return images.reshape(len(images), -1)
 
-    def input_gram(self, *, bias: bool, root: Tensor | None) -> Tensor:
+    def input_gram(self, *, bias: bool, root: Tensor | None) -> Dense:
         """XᵀX, with a column of ones in X if `bias`; `root` are roots of the rows' weights, alike within an example."""
         _, c, _, _ = self.images.shape
         (kh, kw), d = self.kernel, self.shape[1]
@@ -84,7 +86,7 @@ class Patches:
             ones = lines.sum(0) if root is None else root.reshape(len(lines), -1)[:, 0] @ lines
             xx[:d, d] = xx[d, :d] = self._window_sums(ones)
             xx[d, d] = self.shape[0] if root is None else root.square().sum()
-        return xx
+        return Dense(xx)
 
     def _lagged(self, lines: Tensor) -> list[Tensor]:
         """For kernel lines i and i + lag, the entries of XᵀX, (kh − lag, C, kw, C, kw), for each lag."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bali.conjugate.symmetric import Diagonal
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -26,12 +28,15 @@ class Tokens:
     def to(self, dtype: torch.dtype) -> Tokens:
         return replace(self, dtype=dtype)
 
-    def counts(self, root: Tensor | None) -> Tensor:
-        """The diagonal of XᵀX, (n_tokens,); `root` (n,) are roots of the rows' weights."""
+    def input_gram(self, *, bias: bool, root: Tensor | None) -> Diagonal:
+        """XᵀX; `root` (n,) are roots of the rows' weights. Embeddings have no bias."""
+        assert not bias
         weight = torch.ones(len(self.index), dtype=self.dtype, device=self.index.device) if root is None else root.square()
-        return torch.zeros(self.n_tokens, dtype=self.dtype, device=self.index.device).index_add_(0, self.index, weight)
+        counts = torch.zeros(self.n_tokens, dtype=self.dtype, device=self.index.device)
+        return Diagonal(counts.index_add_(0, self.index, weight))
 
-    def cross(self, y: Tensor, root: Tensor | None) -> Tensor:
+    def cross(self, y: Tensor, *, bias: bool, root: Tensor | None) -> Tensor:
         """XᵀY for rows y that have been multiplied by the roots already."""
+        assert not bias
         rows = y if root is None else y * root[:, None]
         return y.new_zeros(self.n_tokens, y.shape[1]).index_add_(0, self.index, rows)

@@ -7,7 +7,7 @@ average of R₀⁻¹ + XᵀX, is kept and updated as one matrix by the caller. S
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -18,19 +18,12 @@ from bali.conjugate.moments import Moments
 from bali.conjugate.symmetric import Symmetric
 
 
-class _Push(NamedTuple):
-    """What a batch asks of M and U, at the previous mean."""
-
-    drive: Tensor  # B = XᵀΔY − R₀⁻¹A, where A = M_{t−1} − M₀
-    residual: Tensor  # AᵀR₀⁻¹A + ΔYᵀΔY
-
-
-def _push(prior: MNIW, reference: Tensor, batch: Moments) -> _Push:
+def _push(prior: MNIW, reference: Tensor, batch: Moments) -> tuple[Tensor, Tensor]:
+    """B = XᵀΔY − R₀⁻¹A and AᵀR₀⁻¹A + ΔYᵀΔY, where A = M_{t−1} − M₀: what a batch asks of M and U, at the previous mean."""
     departure = reference if prior.mean_is_zero else reference - prior.mean
     departure = departure.to(batch.xy.dtype)
     pull = prior.precision.times(departure)
-    residual = linalg.plus_product(batch.yy, departure.mT, pull)
-    return _Push(batch.xy - pull, residual)
+    return batch.xy - pull, linalg.plus_product(batch.yy, departure.mT, pull)
 
 
 def _scale(prior: MNIW, previous: MNIW | None, residual: Tensor, rate: float) -> Tensor:
@@ -51,7 +44,6 @@ def mean_update(
     U_t is the minimum of the averaged quadratic objective, expanded about M_{t−1}: it adds and subtracts squares of
     residuals, where U₀ + YᵀY − MᵀR⁻¹M is a small difference of large numbers.
     """
-    posterior = prior.with_precision(precision)
     drive, residual = _push(prior, reference, batch)
     half = precision.half_solve(drive)
     del drive  # is as large as the weights, like most of what is here
@@ -59,7 +51,7 @@ def mean_update(
     residual = linalg.plus_product(residual, half.mT, half, -rate)
     del half
     scale = _scale(prior, previous, residual, rate)
-    return posterior.with_same_precision(mean, scale, prior.dof + batch.n)
+    return replace(prior, mean=mean, precision=precision, scale=scale, dof=prior.dof + batch.n)
 
 
 def fixed_precision_update(
@@ -73,4 +65,4 @@ def fixed_precision_update(
     drive, residual = _push(prior, reference, batch)
     mean = reference.add(precision.solve(drive), alpha=rate)
     scale = _scale(prior, previous, residual, rate)
-    return prior.with_precision(precision).with_same_precision(mean, scale, prior.dof + batch.n)
+    return replace(prior, mean=mean, precision=precision, scale=scale, dof=prior.dof + batch.n)

@@ -17,6 +17,7 @@ from bali.conjugate.averages import DebiasedRate
 from bali.conjugate.symmetric import Dense, Diagonal
 from bali.inference import state_schema
 from bali.inference.distributed import Group
+from bali.inference.layer_tensors import layer_from_tensors, tensors_of
 from bali.inference.setup import Setup
 from bali.inference.state import LayerState, State
 
@@ -27,7 +28,7 @@ def state_dict(setup: Setup, state: State) -> dict[str, Any]:
     """{"meta": numbers and names, "tensors": ...}: all that a resumed run needs to go on exactly."""
     tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
     for name, layer in state.layers.items():
-        tensors |= {f"{name}/{key}": value.clone() for key, value in layer.tensors().items()}
+        tensors |= {f"{name}/{key}": value.clone() for key, value in tensors_of(layer).items()}
     other_meta, other_tensors = setup.others.state_dict()
     tensors |= other_tensors
     tensors |= {f"{_BUFFER}{name}": buffer.clone() for name, buffer in setup.network.buffers().items()}
@@ -116,4 +117,4 @@ def _load_layer(
     kind = Diagonal if setup.network.layers[name].has_tokens else Dense
     precision = kind(own["precision"], prior.precision.name, setup.repairs)
     is_fixed, n = name == meta["input_layer"], setup.settings.effective_size
-    return LayerState.from_tensors(prior, own, precision, n, is_fixed=is_fixed)
+    return layer_from_tensors(prior, own, precision, n, is_fixed=is_fixed)

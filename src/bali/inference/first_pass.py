@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.gram import gram, with_ones
-from bali.inference.network import Call
+from bali.inference.recording import Call, version_of
 from bali.inference.setup import Setup
 from bali.inference.state import State
 from bali.layers.layer import Layer
@@ -35,9 +35,16 @@ def first_layers(setup: Setup, state: State, x: Tensor, output: Tensor, calls: M
 def output_layer_of(output: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]]) -> str | None:
     """The layer whose outputs are the module's, if there is one."""
     for name, layer_calls in calls.items():
-        if layers[name].takes_rows and len(layer_calls) == 1 and layer_calls[0].is_the(output):
+        if layers[name].takes_rows and len(layer_calls) == 1 and _is_of(output, layer_calls[0]):
             return name
     return None
+
+
+def _is_of(output: Tensor, call: Call) -> bool:
+    """The module returned the outputs of this call, perhaps in another shape, and not merely equal numbers."""
+    same = output.data_ptr() == call.passed_on.data_ptr() and output.numel() == call.passed_on.numel()
+    ordered = output.is_contiguous() and call.passed_on.is_contiguous()
+    return same and ordered and call.versions[2] == version_of(call.passed_on)
 
 
 def input_layer(x: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]], needed_by: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from bali.conjugate.precisions import eigenvalues, ratio_trace
 from bali.inference.setup import Setup
 from bali.inference.state import LayerState, State
 
@@ -150,9 +151,9 @@ def _health_of(setup: Setup, state: State, name: str, layer: LayerState) -> Laye
     prior, posterior, size = layer.prior, layer.posterior, setup.settings.effective_size
     assert posterior is not None
     # tr(R R₀⁻¹) = ‖C⁻¹C₀‖² for R⁻¹ = C Cᵀ and R₀⁻¹ = C₀C₀ᵀ: positive terms only.
-    from_prior = posterior.precision.ratio_trace(prior.precision)
-    eigenvalues = posterior.precision.eigenvalues()
-    condition = eigenvalues.amax(-1) / eigenvalues.amin(-1).clamp_min(0.0)
+    from_prior = ratio_trace(posterior.precision, prior.precision)
+    found = eigenvalues(posterior.precision)
+    condition = found.amax(-1) / found.amin(-1).clamp_min(0.0)
     noise = posterior.noise_mode().diagonal(dim1=-2, dim2=-1)
     floor = prior.scale.diagonal(dim1=-2, dim2=-1) / (posterior.dof + posterior.n_outputs + 1)
     evidence = prior.log_evidence_of(posterior) / (size * posterior.n_outputs)

@@ -16,19 +16,22 @@ from torch import Tensor
 
 from bali.conjugate import triangles
 from bali.conjugate.moments import Moments
+from bali.conjugate.sampling import standard_normal
 from bali.conjugate.symmetric import Diagonal
+from bali.inference.accumulation import known
 from bali.inference.distributed import Group
+from bali.inference.layer_tensors import layer_from_tensors
 from bali.inference.layer_update import (
     Stride,
     condition_layer,
-    draw_nothing,
     draw_weights,
     forget_factors,
     gradient_average,
     moved,
     precision_average,
 )
-from bali.inference.passes import Accumulated, Totals
+from bali.inference.passes import BatchStatistics, Totals
+from bali.inference.settings import Settings
 from bali.inference.setup import Setup
 from bali.inference.state import LayerState
 from bali.inference.statistics import LayerStatistics
@@ -44,18 +47,16 @@ def report_failure(setup: Setup, group: Group) -> None:
     group.sum([failed, *(t.to(failed) for t in numbers)])
 
 
-def sum_over(
-    setup: Setup, group: Group, accumulated: Accumulated
-) -> tuple[dict[str, LayerStatistics], Totals, list[Tensor | None]]:
-    """Every layer's statistics, the totals and the gradients of other parameters, of the rows of all processes."""
-    layers = accumulated.state.layers
-    own = {name: accumulated.take(name) for name in layers}
-    totals, wide = accumulated.totals, next(iter(layers.values())).prior.mean.dtype
+def sum_over(setup: Setup, group: Group, batch: BatchStatistics) -> BatchStatistics:
+    """Totals, every layer's statistics and the gradients of other parameters, of the rows of all processes."""
+    layers = batch.state.layers
+    own = {name: batch.take(name) for name in layers}
+    totals, wide = batch.totals, next(iter(layers.values())).prior.mean.dtype
     lead = totals.value.shape  # (K,) with members
     numbers = [totals.value, totals.weight, totals.squares, *(s.moments.n for s in own.values())]
     by_member = [torch.as_tensor(v, dtype=torch.float64, device=group.device).expand(lead).reshape(-1) for v in numbers]
     needs_wide = [s.moments.xy.dtype == wide for s in own.values()]
-    has_gradient = [gradient is not None for gradient in accumulated.of_others]
+    has_gradient = [gradient is not None for gradient in batch.of_others]
     flags = torch.tensor(needs_wide + has_gradient, dtype=torch.float64, device=group.device)
     failed = flags.new_zeros(1)
     failed, table, flags = group.sum([failed, torch.stack(by_member), flags])
@@ -63,17 +64,16 @@ def sum_over(
 
     value, weight, squares, *rows = (row.reshape(lead) for row in table)
     total = Totals(value.to(totals.value.dtype), weight, squares)
-    total.check()
     narrow = [s.moments.to(wide) if flag else s.moments for s, flag in zip(own.values(), flags.tolist(), strict=False)]
     kept = [i for i, flag in enumerate(flags[len(own) :].tolist()) if flag]
     parameters = list(setup.others.parameters.values())
-    gradients = [g if g is not None else torch.zeros_like(p) for g, p in zip(accumulated.of_others, parameters, strict=True)]
+    gradients = [g if g is not None else torch.zeros_like(p) for g, p in zip(batch.of_others, parameters, strict=True)]
     found = iter(group.sum([*(t for m in narrow for t in _message(m)), *(gradients[i] for i in kept)]))
     statistics = {
         name: replace(s, moments=_summed(m, found, n)) for (name, s), m, n in zip(own.items(), narrow, rows, strict=True)
     }
     of_others: list[Tensor | None] = [next(found) if i in kept else None for i in range(len(parameters))]
-    return statistics, total, of_others
+    return replace(batch, totals=total, of_others=of_others, layers=known(statistics))
 
 
 def _message(moments: Moments) -> list[Tensor]:
@@ -113,12 +113,12 @@ def update_cost(layer: LayerState) -> float:
 def update_together(
     setup: Setup,
     group: Group,
-    accumulated: Accumulated,
-    statistics: Mapping[str, LayerStatistics],
+    batch: BatchStatistics,
     stride: Stride,
 ) -> dict[str, LayerState]:
     """Lines 2 to 6 of all layers, each computed by its owner."""
-    layers, settings = accumulated.state.layers, setup.settings
+    layers, settings = batch.state.layers, setup.settings
+    statistics = {name: batch.take(name) for name in layers}
     owner = owners(layers, group.size)
     updated, error = dict[str, LayerState](), None
     for layer in layers.values():
@@ -130,10 +130,10 @@ def update_together(
                 updated[name] = condition_layer(layer, statistics[name], settings, stride, share)
         for name, layer in layers.items():
             if name in updated:
-                weights = draw_weights(updated[name], settings, accumulated.generator)
+                weights = draw_weights(updated[name], settings, batch.generator)
                 updated[name] = replace(updated[name], weights=weights)
             else:
-                draw_nothing(layer, settings, accumulated.generator)
+                _draw_nothing(layer, settings, batch.generator)
     except Exception as found:
         error = found
     messages = [
@@ -151,6 +151,12 @@ def update_together(
             if name not in updated:
                 updated[name] = _followed(layers[name], statistics[name], given, setup, stride)
     return {name: updated[name] for name in layers}
+
+
+def _draw_nothing(state: LayerState, settings: Settings, generator: torch.Generator) -> None:
+    """Leave the generator as `draw_weights` would."""
+    if settings.reparam == "weight":
+        standard_normal(state.weights.shape, state.weights, generator)
 
 
 def _result(updated: LayerState | None, layer: LayerState) -> list[Tensor]:
@@ -179,4 +185,4 @@ def _followed(
     if velocity is not None:
         tensors["velocity"] = velocity
     is_fixed = layer.fixed_precision is not None
-    return LayerState.from_tensors(layer.prior, tensors, precision, settings.effective_size, is_fixed=is_fixed)
+    return layer_from_tensors(layer.prior, tensors, precision, settings.effective_size, is_fixed=is_fixed)

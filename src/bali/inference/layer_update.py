@@ -1,4 +1,9 @@
-"""Lines 2 to 6 of Algorithm 1 for one layer: from the sums over a batch to the new posterior. Lines as in `layerwise.py`."""
+"""Lines 2 to 6 of Algorithm 1 for one layer: from the sums over a batch to the new posterior. Lines as in `step.py`.
+
+Targets are Y = Z + G D: outputs Z = XW (or XM + E), moved along the gradient G, each output's gradient divided by its root
+mean square and multiplied by the step size α (the diagonal D). What the posterior needs of them are the moments of
+(X, Y − XM), with M the previous mean. They follow from XᵀX, the weight gradient XᵀG and GᵀG alone; Y is never formed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ from bali.conjugate.updates import fixed_precision_update, mean_update
 from bali.inference.settings import Settings, StepSize
 from bali.inference.state import LayerState
 from bali.inference.statistics import LayerStatistics, starts_at_sample
-from bali.inference.targets import gradient_scale
+
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ def condition_layer(
     true_targets, gradient, scale = statistics.true_targets, gradient_average(state, statistics, stride.rate), None
     if not true_targets:
         assert gradient is not None
-        scale = _scale(gradient, stride.step_size, step_share).to(statistics.moments.xy.dtype)
+        scale = gradient_scale(gradient, stride.step_size * step_share).to(statistics.moments.xy.dtype)
     moments = statistics.rescale_(settings.effective_size, scale)  # line 3: relative to the outputs of the mean
     del statistics  # which are large, and overwritten
     if starts_at_sample(settings, true_targets=true_targets):
@@ -78,9 +84,14 @@ def precision_average(state: LayerState, moments: Moments, rate: float) -> Symme
     return average(state.precision, state.prior.precision.plus(moments.xx), rate)
 
 
-def _scale(mean_squared_gradient: Tensor, step_size: StepSize, share: float) -> Tensor:
-    alpha = step_size * share
-    return gradient_scale(mean_squared_gradient, alpha[:, None] if isinstance(alpha, Tensor) else alpha)
+def gradient_scale(mean_square: Tensor, step_size: StepSize) -> Tensor:
+    """Line 2: the diagonal of D, α / √(mean squared gradient), (..., D_y).
+
+    Squares below the smallest normal float32 have lost their digits: outputs whose gradient is that small move by less
+    than α, and those that received none at all do not move.
+    """
+    alpha = step_size[:, None] if isinstance(step_size, Tensor) else step_size
+    return mean_square.clamp_min(_TINY).rsqrt_().mul_(alpha)
 
 
 def draw_weights(state: LayerState, settings: Settings, generator: torch.Generator) -> Tensor:
@@ -91,12 +102,6 @@ def draw_weights(state: LayerState, settings: Settings, generator: torch.Generat
         return posterior.mean.to(state.weights.dtype)
     normal = standard_normal(posterior.mean.shape, state.weights, generator)
     return posterior.weights_from(normal, posterior.noise_mode_factor())
-
-
-def draw_nothing(state: LayerState, settings: Settings, generator: torch.Generator) -> None:
-    """Leave the generator as `draw_weights` would."""
-    if settings.reparam == "weight":
-        standard_normal(state.weights.shape, state.weights, generator)
 
 
 def forget_factors(state: LayerState) -> None:

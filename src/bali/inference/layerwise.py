@@ -1,16 +1,6 @@
-"""Bayesian layerwise inference: the paper's Algorithm 1 over the layers of a module.
+"""Bayesian layerwise inference over the layers of a module: what its user holds.
 
-A step does, for each layer (the code cites these lines):
-
-  1. outputs z and gradients g = ∇_z log p(y | x, W)            forward and backward pass
-  2. Ψgg ← average of g²,  D = α / √Ψgg                         scale of the gradients
-  3. targets Y = Z + G D, as moments of (X, Y − XM)             `targets.py`
-  4. Ψxx ← average of N_eff/B · XᵀX,  R⁻¹ = R₀⁻¹ + Ψxx
-  5. M, U                                                       `updates.py`
-  6. Σ = U / (u₀ + N_eff + D_y + 1),  W ~ MN(M, R, Σ)
-
-Averages are debiased (`DebiasedRate`), so "average" means Ψ/b of the paper. Line 1 is in `passes.py`, the
-others are in `layer_update.py`, and `step.py` puts them together.
+How a step goes is in `stepping.py`, and the algorithm in `step.py`.
 """
 
 from __future__ import annotations
@@ -28,22 +18,20 @@ from bali.files import ModelFileError
 from bali.inference import checkpoints, members
 from bali.inference.distributed import current_group
 from bali.inference.health import Health, layer_health
-from bali.inference.joint_step import report_failure
 from bali.inference.network import Network
 from bali.inference.other_parameters import MakeOptimizer, OtherParameters
-from bali.inference.passes import Accumulated, batch_pass
 from bali.inference.prediction import Method, NetworkPosterior
 from bali.inference.schema import SchemaError
-from bali.inference.settings import Noise, Reparam, Settings, StepSize, check_positive
+from bali.inference.settings import Noise, Reparam, Settings, StepSize
 from bali.inference.setup import Setup
 from bali.inference.state import State
-from bali.inference.step import next_state
+from bali.inference.stepping import Stepping
 from bali.layers.stacks import take_stacked
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.predictive.mixtures import Predictive
 
 
-class LayerwiseInference:
+class LayerwiseInference(Stepping):
     """A matrix-normal inverse-Wishart posterior for every linear map of a module, in whatever kind of layer it is.
 
     It is a thin face over `setup`, which stays, and `state`, a value that every step replaces.
@@ -122,12 +110,8 @@ class LayerwiseInference:
         group = current_group(device)
         if group is not None:
             group.adopt_first(network.module, generator)
-        self._start(Setup(network, likelihood, settings, OtherParameters(network.others, optimizer), group), generator)
-
-    def _start(self, setup: Setup, generator: torch.Generator) -> None:
-        self.setup = setup
-        self.state = State(setup.initial_layers(), generator)
-        self._accumulated: Accumulated | None = None  # since the last step
+        setup = Setup(network, likelihood, settings, OtherParameters(network.others, optimizer), group)
+        self.begin(setup, generator)
 
     # --- before the first step ----------------------------------------------------------------------------------
 
@@ -143,74 +127,7 @@ class LayerwiseInference:
     def _prepare(self, **changes: Any) -> None:
         if self.state.step:
             raise RuntimeError("this has to be said before the first step")
-        self._start(replace(self.setup, settings=replace(self.setup.settings, **changes)), self.state.generator)
-
-    # --- the step -----------------------------------------------------------------------------------------------
-
-    def step(
-        self,
-        x: Tensor | None = None,
-        y: Tensor | None = None,
-        ema_rate: float | None = None,
-        sample_weight: Tensor | None = None,
-        *,
-        step_size: StepSize | None = None,
-        momentum: float = 0.0,
-    ) -> Tensor:
-        """Take in one mini-batch. Returns its mean log-likelihood under the weights used, one per member if stacked.
-
-        `sample_weight`, (n,) or (K, n) for stacked members, counts a row that many times; 0 leaves it out of the
-        statistics. `step_size` and `ema_rate` may differ from step to step: large steps learn fast, and small ones at the
-        end leave less noise. With `momentum` μ, from 0 to less than 1, the mean goes on by this share of its last movement.
-        If anything fails, an error is raised and everything stays what it was.
-
-        Batches that were accumulated since the last step count as part of this one, which may be left out; after a failure
-        they are forgotten. With several processes, the mini-batch is that of all of them together.
-        """
-        if not 0.0 <= momentum < 1.0:
-            raise ValueError(f"momentum must be at least 0 and less than 1, got {momentum}")
-        settings = self.setup.settings
-        if step_size is not None:
-            check_positive("step_size", step_size)
-        with self.setup.network.restoring_buffers():
-            accumulated, self._accumulated = self._accumulated, None
-            try:
-                if x is not None and y is not None:
-                    last = batch_pass(self.setup, self.state, x, y, sample_weight, accumulated)
-                    accumulated = last if accumulated is None else accumulated + last
-                if accumulated is None or (x is None) != (y is None):
-                    raise ValueError("step needs x and y, or batches that were accumulated before")
-                if self.setup.group is None:
-                    accumulated.totals.check()
-            except Exception:
-                if self.setup.group is not None:
-                    report_failure(self.setup, self.setup.group)
-                raise
-            self.state, log_likelihood = next_state(
-                self.setup,
-                accumulated,
-                settings.step_size if step_size is None else step_size,
-                settings.ema_rate if ema_rate is None else ema_rate,
-                momentum,
-            )
-        self.assign()
-        return log_likelihood
-
-    def accumulate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Take in a part of a mini-batch that is too large for one pass; `step` then makes one step of all parts.
-
-        Returns the part's mean log-likelihood. The posterior is that of the mini-batch in one piece, up to rounding. A part
-        that fails is left out.
-        """
-        with self.setup.network.restoring_buffers():
-            part = batch_pass(self.setup, self.state, x, y, sample_weight, self._accumulated)
-            part.sum_rows()
-            self._accumulated = part if self._accumulated is None else self._accumulated + part
-            return part.totals.mean
-
-    def assign(self) -> None:
-        """Write the state's weights into the module."""
-        self.setup.network.assign({name: layer.weights for name, layer in self.state.layers.items()})
+        self.begin(replace(self.setup, settings=replace(self.setup.settings, **changes)), self.state.generator)
 
     # --- results ------------------------------------------------------------------------------------------------
 
@@ -262,21 +179,21 @@ class LayerwiseInference:
         taken = LayerwiseInference.__new__(LayerwiseInference)
         network = Network(take_stacked(setup.network.module, index))
         settings = setup.settings.of_members(index)
-        taken._start(replace(setup, network=network, settings=settings), self.state.generator)
+        taken.begin(replace(setup, network=network, settings=settings), self.state.generator)
         taken.state = members.take_members(self.state, n_members, index)
         taken.assign()
         return taken
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on exactly: averages, posteriors, weights, counters, generator."""
-        if self._accumulated is not None:
+        if self.accumulated is not None:
             raise RuntimeError("there are accumulated batches, which a saved state cannot hold: call step() first")
         return checkpoints.state_dict(self.setup, self.state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of an inference with the same layers and settings."""
         self.state = checkpoints.load_state_dict(self.setup, self.state, state_dict)
-        self._accumulated = None
+        self.accumulated = None
         self.assign()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.mniw import MNIW
-from bali.conjugate.symmetric import Diagonal, Symmetric
+from bali.conjugate.symmetric import Symmetric
 from bali.inference.state import LayerState, State
 
 
@@ -22,7 +22,7 @@ def take_members(state: State, n_members: int, index: Sequence[int]) -> State:
         return (tensor.expand(n_members, *tensor.shape) if tensor.dim() == own_dims else tensor)[taken]
 
     def of_precision(precision: Symmetric) -> Symmetric:
-        return replace(precision, values=of(precision.values, 1 if isinstance(precision, Diagonal) else 2))
+        return replace(precision, values=of(precision.values, precision.own_dims))
 
     def of_layer(layer: LayerState) -> LayerState:
         prior, posterior, fixed = layer.prior, layer.posterior, layer.fixed_precision

@@ -1,29 +1,23 @@
-"""Batches at the current weights: forward and backward pass (line 1), and sums of what their rows say about every layer.
-
-A step may take in several batches. Statistics are sums over rows, so that all of them together give the posterior of one
-large batch.
-"""
+"""A batch at the current weights: forward and backward pass (line 1), and what its rows say about every layer."""
 
 from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bali.conjugate.linalg import NumericalError
 from bali.inference.first_pass import first_layers
 from bali.inference.layer_rows import layer_batch, weight_of_rows
-from bali.inference.network import Call, Perturbation
+from bali.inference.local_noise import LocalNoise
+from bali.inference.recording import Call
 from bali.inference.setup import Setup
 from bali.inference.state import LayerState, State
 from bali.inference.statistics import LayerStatistics, layer_statistics
-from bali.inference.targets import local_output_noise
 from bali.layers.layer import Layer
 
 
@@ -59,54 +53,26 @@ class Totals:
         return float(rows.mean()) if isinstance(rows, Tensor) else rows
 
 
-class Accumulated:
-    """What the batches of one step said. The rows of the last one are kept and summed when a layer's turn has come."""
+@dataclass(frozen=True)
+class BatchStatistics:
+    """All that a step needs of a batch, or of several (`accumulation.py`)."""
 
-    def __init__(
-        self,
-        state: State,
-        totals: Totals,
-        of_others: list[Tensor | None],
-        rows: dict[str, Callable[[], LayerStatistics]],
-        generator: torch.Generator,
-        noise_generator: torch.Generator,
-    ) -> None:
-        self.state = state  # which the batches were seen at; the first pass tells some of it
-        self.totals, self.of_others = totals, of_others
-        self.generator, self.noise_generator = generator, noise_generator  # for weights, and for local noise
-        self._sums: dict[str, LayerStatistics] = {}
-        self._rows = rows
+    state: State  # which the rows were seen at; the first pass tells some of it
+    totals: Totals
+    of_others: list[Tensor | None]  # gradients of the parameters without a posterior
+    layers: dict[str, Callable[[], LayerStatistics]]  # sums over rows, computed when a layer's turn has come
+    generator: torch.Generator  # a copy of the state's, to draw the next weights from
+    local_noise: LocalNoise | None
 
     def take(self, name: str) -> LayerStatistics:
         """The statistics of a layer, which are forgotten here."""
-        parts = [self._sums.pop(name)] if name in self._sums else []
-        if name in self._rows:
-            parts.append(self._rows.pop(name)())
-        return functools.reduce(operator.add, parts)
-
-    def sum_rows(self) -> None:
-        """Turn all rows into sums, so that the rows can be freed."""
-        for name in self.state.layers:
-            self._sums[name] = self.take(name)
-
-    def __add__(self, other: Accumulated) -> Accumulated:
-        """With another batch, at the same weights, whose rows are still kept."""
-        of_others = [
-            b if a is None else a if b is None else a + b for a, b in zip(self.of_others, other.of_others, strict=True)
-        ]
-        both = Accumulated(
-            self.state, self.totals + other.totals, of_others, other._rows, other.generator, other.noise_generator
-        )
-        both._sums = {
-            name: self._sums[name] + other._sums[name] if name in other._sums else self._sums[name] for name in self._sums
-        }
-        return both
+        return self.layers.pop(name)()
 
 
 def batch_pass(
-    setup: Setup, state: State, x: Tensor, y: Tensor, sample_weight: Tensor | None, earlier: Accumulated | None
-) -> Accumulated:
-    """Line 1 for one batch, after earlier ones of the same step. Draws come from copies of the state's generator."""
+    setup: Setup, state: State, x: Tensor, y: Tensor, sample_weight: Tensor | None, earlier: BatchStatistics | None
+) -> BatchStatistics:
+    """Line 1 for one batch, after earlier ones of the same step."""
     network, settings, likelihood = setup.network, setup.settings, setup.likelihood
     if len(y) != len(x) and network.members is None:
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
@@ -117,16 +83,18 @@ def batch_pass(
         sample_weight = sample_weight.to(dtype)
         if not bool((sample_weight >= 0).all()):
             raise ValueError("sample_weight must not be negative")
-    generator, noise_generator = _generators(setup, state, earlier)
-    local_noise: dict[str, list[Tensor]] = {name: [] for name in network.layers}
+    generator = (state if earlier is None else earlier).generator.clone_state()  # a pass that fails has changed nothing
+    noise = None
+    if settings.reparam == "local" and state.step:
+        noise = LocalNoise.of_batch(setup, state, generator, None if earlier is None else earlier.local_noise)
     with torch.enable_grad():
-        output, calls = network.forward(x, _perturbation(setup, state, local_noise, noise_generator))
+        output, calls = network.forward(x, noise)
     z = output.detach().to(dtype)
     if state.step == 0:
         state = first_layers(setup, state, x, output.detach(), calls)
-    output_layer = state.output_layer
+    output_layer, noise_rows = state.output_layer, {} if noise is None else noise.rows
     if output_layer is not None:
-        z = _regression_outputs(network.layers[output_layer], calls[output_layer][0], z, local_noise[output_layer])
+        z = _regression_outputs(network.layers[output_layer], calls[output_layer][0], z, noise_rows.get(output_layer))
     y = likelihood.targets(y, z)
     values, output_gradient = likelihood.evaluate(z, y, _observation_noise_factor(state))
     if network.members is None and values.dim() > 1:
@@ -143,17 +111,17 @@ def batch_pass(
 
     def of_layer(name: str, layer_state: LayerState) -> LayerStatistics:
         residual = network.times(y - z, root) if name == output_layer else None
-        layer, given = network.layers[name], (inputs.pop(name), gradients.pop(name), residual, local_noise.pop(name))
+        given = (inputs.pop(name), gradients.pop(name), residual, noise_rows.pop(name, []))
         with torch.autocast(x.device.type, enabled=False):  # the user's own is for passes, not for the algebra
-            return layer_statistics(layer_state, layer_batch(layer, *given, root, len(x)), settings)
+            return layer_statistics(layer_state, layer_batch(network.layers[name], *given, root, len(x)), settings)
 
-    rows: dict[str, Callable[[], LayerStatistics]] = {
+    layers: dict[str, Callable[[], LayerStatistics]] = {
         name: functools.partial(of_layer, name, layer_state) for name, layer_state in state.layers.items()
     }
-    return Accumulated(state, totals, of_others, rows, generator, noise_generator)
+    return BatchStatistics(state, totals, of_others, layers, generator, noise)
 
 
-def _regression_outputs(layer: Layer, call: Call, z: Tensor, local_noise: list[Tensor]) -> Tensor:
+def _regression_outputs(layer: Layer, call: Call, z: Tensor, local_noise: list[Tensor] | None) -> Tensor:
     """Outputs in the shape that the output layer gave them, whatever the module did to it, as exact as its inputs are.
 
     True targets may lie much closer to them than a narrow type can tell.
@@ -163,42 +131,6 @@ def _regression_outputs(layer: Layer, call: Call, z: Tensor, local_noise: list[T
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         exact = layer.module(call.x.to(z.dtype))
         return exact + layer.from_rows(local_noise[0].to(z.dtype), exact) if local_noise else exact
-
-
-def _perturbation(
-    setup: Setup, state: State, kept: dict[str, list[Tensor]], generator: torch.Generator
-) -> Perturbation | None:
-    """Local reparametrisation: z + E with E ~ N(0, xᵀRx Σ) for each row, kept for the targets."""
-    if setup.settings.reparam != "local" or state.step == 0:
-        return None
-
-    def perturb(name: str, x: Tensor, z: Tensor) -> Tensor:
-        layer, posterior = setup.network.layers[name], state.posteriors[name]
-        with torch.autocast(z.device.type, enabled=False):
-            own = layer.weight.dtype
-            rows, at = layer.input_rows(x).to(own), layer.output_rows(z.detach()).to(own)
-            noise = local_output_noise(posterior, rows, at, "mode", generator).to(z.dtype)
-        kept[name].append(noise)
-        return z + layer.from_rows(noise, z)
-
-    return perturb
-
-
-def _generators(setup: Setup, state: State, earlier: Accumulated | None) -> tuple[torch.Generator, torch.Generator]:
-    """Copies to draw weights and local noise from, so that a pass that fails has changed nothing.
-
-    Local noise belongs to rows, so every process draws its own; all else is drawn from one generator, alike on all.
-    """
-    if earlier is not None:
-        generator = earlier.generator.clone_state()
-        alike = earlier.noise_generator is earlier.generator
-        return generator, generator if alike else earlier.noise_generator.clone_state()
-    generator = state.generator.clone_state()
-    if setup.group is None or setup.settings.reparam != "local":
-        return generator, generator
-    key = [generator.initial_seed(), state.step, setup.group.rank]
-    own = torch.Generator(device=generator.device)
-    return generator, own.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
 
 def _observation_noise_factor(state: State) -> Tensor | None:

@@ -13,10 +13,10 @@ from torch import Tensor
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.sampling import standard_normal
 from bali.inference.first_pass import input_layer
+from bali.inference.local_noise import local_output_noise
 from bali.inference.network import Network
 from bali.inference.rowwise import RowNoise
 from bali.inference.settings import Noise
-from bali.inference.targets import local_output_noise
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import Predictive, concatenate
 

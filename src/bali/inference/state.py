@@ -32,33 +32,6 @@ class LayerState:
         """R⁻¹, where there is one yet."""
         return self.fixed_precision if self.posterior is None else self.posterior.precision
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What files and messages between processes hold of it; the prior's mean only where it is not zero."""
-        found = {"weights": self.weights, "mean_squared_gradient": self.mean_squared_gradient, "velocity": self.velocity}
-        if self.precision is not None:
-            found["precision"] = self.precision.values
-        if self.posterior is not None:
-            found |= {"mean": self.posterior.mean, "scale": self.posterior.scale}
-        if not self.prior.mean_is_zero:
-            found["prior_mean"] = self.prior.mean
-        return {name: value for name, value in found.items() if value is not None}
-
-    @classmethod
-    def from_tensors(
-        cls, prior: MNIW, tensors: Mapping[str, Tensor], precision: Symmetric, n: float, *, is_fixed: bool
-    ) -> LayerState:
-        """A layer's state from its `tensors`, the prior that its settings mean, and the precision that they hold.
-
-        `n` is N_eff, which the degrees of freedom grew by.
-        """
-        if "prior_mean" in tensors:
-            prior = replace(prior, mean=tensors["prior_mean"])
-        posterior = None
-        if "mean" in tensors:
-            posterior = prior.with_precision(precision).with_same_precision(tensors["mean"], tensors["scale"], prior.dof + n)
-        gradient, velocity = tensors.get("mean_squared_gradient"), tensors.get("velocity")
-        return cls(prior, tensors["weights"], posterior, gradient, velocity, precision if is_fixed else None)
-
 
 @dataclass(frozen=True)
 class State:

@@ -11,7 +11,7 @@ from torch import nn
 from bali.layers.activations import BentUnlessLinear
 from bali.layers.kinds import is_plain
 from bali.layers.layer import UnsupportedLayerError
-from bali.layers.linear import StackedLinear
+from bali.layers.stacked_linear import StackedLinear
 
 
 def stack(modules: Sequence[nn.Module]) -> nn.Module:
