@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -67,15 +67,16 @@ def test_the_core_loads_torch_and_nothing_else_that_is_heavy(name: str) -> None:
     assert heavy_modules_after(f"import bali; bali.{name}") == {"torch"}
 
 
+def processor_seconds(code: str) -> float:
+    """Of a new interpreter, by the processor's own clock: a busy machine changes it little."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def test_the_core_takes_hardly_longer_than_torch() -> None:
-    """At most 1.25 times as long on a quiet machine; the bound leaves room for a busy one."""
-
-    def seconds(code: str) -> float:
-        times = []
-        for _ in range(3):
-            started = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)
-            times.append(time.perf_counter() - started)
-        return min(times)
-
-    assert seconds("import bali; bali.LayerwiseInference") < 1.6 * seconds("import torch")
+    """The best of some rounds of each: 1.10 times as long was measured."""
+    rounds = [[processor_seconds(f"import {what}") for what in ("torch", "bali; bali.LayerwiseInference")] for _ in range(4)]
+    torch_alone, with_bali = (min(times) for times in zip(*rounds, strict=True))
+    assert with_bali < 1.25 * torch_alone

@@ -111,7 +111,7 @@ class LayerwiseInference(Stepping):
         if group is not None:
             group.adopt_first(network.module, generator)
         setup = Setup(network, likelihood, settings, OtherParameters(network.others, optimizer), group)
-        self.begin(setup, generator)
+        self._begin(setup, generator)
 
     # --- before the first step ----------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class LayerwiseInference(Stepping):
     def _prepare(self, **changes: Any) -> None:
         if self.state.step:
             raise RuntimeError("this has to be said before the first step")
-        self.begin(replace(self.setup, settings=replace(self.setup.settings, **changes)), self.state.generator)
+        self._begin(replace(self.setup, settings=replace(self.setup.settings, **changes)), self.state.generator)
 
     # --- results ------------------------------------------------------------------------------------------------
 
@@ -179,21 +179,21 @@ class LayerwiseInference(Stepping):
         taken = LayerwiseInference.__new__(LayerwiseInference)
         network = Network(take_stacked(setup.network.module, index))
         settings = setup.settings.of_members(index)
-        taken.begin(replace(setup, network=network, settings=settings), self.state.generator)
+        taken._begin(replace(setup, network=network, settings=settings), self.state.generator)
         taken.state = members.take_members(self.state, n_members, index)
         taken.assign()
         return taken
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on exactly: averages, posteriors, weights, counters, generator."""
-        if self.accumulated is not None:
+        if self._accumulated is not None:
             raise RuntimeError("there are accumulated batches, which a saved state cannot hold: call step() first")
         return checkpoints.state_dict(self.setup, self.state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of an inference with the same layers and settings."""
         self.state = checkpoints.load_state_dict(self.setup, self.state, state_dict)
-        self.accumulated = None
+        self._accumulated = None
         self.assign()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -19,10 +19,10 @@ class Stepping:
 
     setup: Setup
     state: State
-    accumulated: BatchStatistics | None  # since the last step
+    _accumulated: BatchStatistics | None  # since the last step
 
-    def begin(self, setup: Setup, generator: torch.Generator) -> None:
-        self.setup, self.accumulated = setup, None
+    def _begin(self, setup: Setup, generator: torch.Generator) -> None:
+        self.setup, self._accumulated = setup, None
         self.state = State(setup.initial_layers(), generator)
 
     def step(
@@ -60,7 +60,7 @@ class Stepping:
 
     def _batch(self, x: Tensor | None, y: Tensor | None, sample_weight: Tensor | None) -> BatchStatistics:
         """The mini-batch of a step: this one, what was accumulated, or both."""
-        earlier, self.accumulated = self.accumulated, None
+        earlier, self._accumulated = self._accumulated, None
         try:
             if x is not None and y is not None:
                 last = batch_pass(self.setup, self.state, x, y, sample_weight, earlier)
@@ -80,9 +80,9 @@ class Stepping:
         that fails is left out.
         """
         with self.setup.network.restoring_buffers():
-            earlier = self.accumulated
+            earlier = self._accumulated
             part = summed(batch_pass(self.setup, self.state, x, y, sample_weight, earlier))
-            self.accumulated = part if earlier is None else summed(together(earlier, part))
+            self._accumulated = part if earlier is None else summed(together(earlier, part))
             return part.totals.mean
 
     def assign(self) -> None:
