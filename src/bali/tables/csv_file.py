@@ -127,6 +127,4 @@ def _known_encoding(name: str) -> str:
         io.TextIOWrapper(io.BytesIO(), name)  # Python has codecs that are not of text, such as hex
         return codecs.lookup(name).name
     except (LookupError, ValueError) as error:
-        raise TableError(
-            f"no encoding is called {shown(name)}; common ones are utf-8, latin-1, cp1252, utf-16"
-        ) from error
+        raise TableError(f"no encoding is called {shown(name)}; common ones are utf-8, latin-1, cp1252, utf-16") from error
