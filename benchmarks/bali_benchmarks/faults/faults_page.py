@@ -32,8 +32,8 @@ operations that fail. One line (from Python an `OSError`), the old file as it wa
 same call works.""",
     "writers": """
 Two or three of `fit --force`, `predict`, `report`, `save` or trainings with one checkpoint at the same place and time, in
-some tries one of them killed, and a reader all the while. What is there is whole and of one writer at every moment, trainings end
-where one alone does, and nothing else is left.""",
+some tries one of them killed, and a reader all the while. What is there is whole and of one writer at every moment,
+trainings end where one alone does, and nothing else is left.""",
     "calls": """
 Odd arrays, parameters, data, modules and paths given to `fit`, `predict` and `score` of the estimators, to `step`,
 `accumulate` and `predict` of `LayerwiseInference`, to `bali.fit` and to `bali.load`. A `ValueError` or `TypeError` with a
