@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bali.conjugate.linalg import NumericalError
 from bali.inference.first_pass import first_layers
+from bali.inference.inputs import check_tensor
 from bali.inference.layer_rows import layer_batch, weight_of_rows
 from bali.inference.local_noise import LocalNoise
 from bali.inference.recording import Call
@@ -74,6 +75,8 @@ def batch_pass(
 ) -> BatchStatistics:
     """Line 1 for one batch, after earlier ones of the same step."""
     network, settings, likelihood = setup.network, setup.settings, setup.likelihood
+    check_tensor(x, "x")
+    check_tensor(y, "y")
     if len(y) != len(x) and network.members is None:
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
     if x.numel() == 0:

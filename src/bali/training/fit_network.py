@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -88,9 +89,12 @@ def fit(
     With several processes (`bali.distributed`), all of them call it with the same data; each takes its part of every batch,
     and all of them get the same result.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
     likelihood = as_likelihood(likelihood)
-    if members < 1:
-        raise ValueError(f"members must be at least 1, got {members}")
+    for name, count, least in (("members", members, 1), ("epochs", epochs, 0), ("batch_size", batch_size, 1)):
+        if not (isinstance(count, Integral) and count >= least) and (count is not None or name == "members"):
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {count!r}")
     module = copy.deepcopy(module)
     where = _device(module, device)
     module.to(where)
