@@ -16,19 +16,7 @@ from bali_benchmarks.commands.main import app
 from bali_benchmarks.commands.performance import PERFORMANCE
 from bali_benchmarks.datasets import DataError
 from bali_benchmarks.lines import read_lines
-from bali_benchmarks.performance import (
-    block_sizes,
-    growth,
-    growth_page,
-    memory,
-    peers,
-    prediction_time,
-    processes,
-    quality,
-    quality_page,
-    stacked_members,
-    step_time,
-)
+from bali_benchmarks.performance import peers, prediction_time, processes, stacked_members, step_time, widths
 from bali_benchmarks.performance.arithmetic import step_flops
 from bali_benchmarks.performance.distributed_model import Machine, cost
 from bali_benchmarks.performance.measurement import Bar, Line, Measurement
@@ -101,25 +89,20 @@ def test_a_bar_is_met_at_its_limit_and_missed_above_or_where_nothing_was_reached
     assert Bar("x", None, 1.6).verdict == "missed"
 
 
-def step_line(variant: str, ratio: float) -> Line:
+NETWORK = "784-256-256-10, 256 rows"
+
+
+def step_line(network: str, ratio: float) -> Line:
     figures = {"ms": 10 * ratio, "adam_ms": 10.0, "ratio": ratio, "ratio_quartiles": [ratio, ratio]}
-    return {
-        "bench": "step",
-        "variant": variant,
-        "rounds": 40,
-        "steps_per_round": 3,
-        "batch": 2048,
-        "data": "MNIST",
-        "threads": 2,
-    } | figures
+    return {"bench": "step", "network": network, "rounds": 40, "steps_per_round": 3, "threads": 2} | figures
 
 
 def test_verdicts_stand_on_the_page() -> None:
-    lines = [step_line("BALI", 2.5), step_line("BALI, exact input statistics", 1.5)]
-    assert [bar.is_met for _, bar in all_bars(lines)] == [False, True]
+    lines = [step_line(NETWORK, 2.4), step_line("LeNet-5, 512 images", 1.3), step_line("a network of old", 9.0)]
+    assert [bar.is_met for _, bar in all_bars(lines)] == [True, False]
     page = to_markdown(lines)
-    assert "| `step` | BALI: step, of Adam's | 2.50 | ≤ 2.40 | missed |" in page
-    assert "| `step` | BALI, exact input statistics: step, of Adam's | 1.50 | ≤ 1.60 | met |" in page
+    assert f"| `step` | {NETWORK}: step, of Adam's | 2.40 | ≤ 2.50 | met |" in page
+    assert "| `step` | LeNet-5, 512 images: step, of Adam's | 1.30 | ≤ 1.20 | missed |" in page
     assert "Medians of 40 interleaved rounds; threads: 2." in page
 
 
@@ -131,47 +114,13 @@ def test_a_member_may_take_three_times_its_arithmetic(arithmetic: float, met: bo
     assert single.is_met
 
 
-def race_line(method: str, rate: float | None, *curve: tuple[float, float]) -> Line:
-    points = [[20 * (i + 1), seconds, nll] for i, (seconds, nll) in enumerate(curve)]
-    steps, seconds, nll = min(points, key=lambda point: point[2])
-    line = {"bench": "quality", "seed": 0, "method": method, "curve": points, "best_nll": nll, "seconds_to_best": seconds}
-    return line | {"steps_to_best": steps} | ({} if rate is None else {"learning_rate": rate})
-
-
-def test_time_to_quality_is_compared_at_the_best_learning_rate() -> None:
-    lines = [
-        race_line(quality.BALI, None, (3.0, 0.10), (6.0, 0.075), (9.0, 0.06)),
-        race_line("Adam", 1e-3, (2.0, 0.09), (4.0, 0.08), (5.0, 0.08), (8.0, 0.09)),
-        race_line("Adam", 5e-4, (1.0, 0.12)),
-        race_line("MC dropout", 1e-3, (2.0, 0.09), (30.0, 0.06)),
-        race_line("MC dropout", 2e-3, (2.0, 0.07)),
-    ]
-    assert quality_page.comparison(lines, 0, "Adam").ratio == 6.0 / 4.0
-    assert quality_page.comparison(lines, 0, "MC dropout").ratio == 9.0 / 30.0
-    assert quality_page.comparison(lines, 0, "Adam").step_ratio == 40 / 40
-    assert quality_page.comparison(lines, 0, "MC dropout").step_ratio == 60 / 40
-    assert [bar.is_met for bar in quality_page.bars(lines)] == [False, True, False]
-    slow = [lines[0], race_line("Adam", 1e-3, *[(i, 0.1 - 0.005 * i) for i in range(1, 5)]), *lines[3:]]
-    assert [(bar.measured, bar.is_met) for bar in quality_page.bars(slow)][-1] == (40 / 80, True)
-    lines[3] = race_line("MC dropout", 1e-3, (2.0, 0.05))
-    assert quality_page.comparison(lines, 0, "MC dropout").own_seconds is None
-    assert quality_page.bars(lines)[1].verdict == "missed"
-
-
-def test_exponents_and_memory_of_made_up_growth() -> None:
-    lines = [
-        {"axis": "width", "value": w, "method": m, "ms": 0.01 * w**p, "peak": peak * w, "factors": f * w}
-        for w in (64, 256, 1024)
-        for m, p, peak, f in (("BALI", 2.5, 500, 200), ("Adam", 2.0, 250, 0))
-    ]
-    assert growth_page.exponent(*growth_page.series(lines, "width", "BALI")) == pytest.approx(2.5)
-    assert growth_page.exponent(*growth_page.series(lines, "width", "Adam")) == pytest.approx(2.0)
-    (bar,) = growth_page.bars(lines)
-    assert bar.measured == pytest.approx((500 - 200) / 250)
-    lines += [{"axis": "data", "value": n, "method": "BALI", "ms": 5.0 * n**0.5} for n in (10, 1000)]
-    constant = growth_page.bars(lines)[1]
-    assert constant.measured == pytest.approx(0.5)
-    assert not constant.is_met
+def test_exponents_of_made_up_growth() -> None:
+    lines = [step_line("", 1.0) | {"width": w, "ms": 0.01 * w**2.5, "adam_ms": 0.02 * w**2.0} for w in (64, 256, 1024)]
+    assert widths.exponents(lines) == pytest.approx((2.5, 2.0))
+    (bar,) = widths.bars(lines)
+    assert bar.measured == pytest.approx(0.5)
+    assert not bar.is_met
+    assert widths.bars(lines[:1]) == []
 
 
 def two_processes() -> list[dict[str, Any]]:
@@ -222,25 +171,21 @@ def test_cost_of_several_processes_by_hand() -> None:
 
 
 def tiny_jobs() -> dict[str, list[Measurement]]:
-    base = {"rows": 32, "width": 8, "depth": 1, "data": 200}
-    axes = {"rows": (16, 64), "data": (100, 200)}
-    race = {"n_validation": 50, "batch": 50, "samples": 2, "chunk": 2, "patience": 4, "most_steps": 8}
     fit = {"n_train": 100, "n_validation": 50, "batch": 50, "most_epochs": 2, "samples": 2}
     one_each = {name: peers.PEERS[name] for name in ("BALI", "Adam", "MC dropout")}
+    small = step_time.Case(lambda: step_time.perceptron(3, [4], 10), (3,), 20, 2.0)
+    smaller = prediction_time.Case(lambda: step_time.perceptron(3, [4], 10), (3,), 4, 2, 0.5)
     return {
-        "step": step_time.jobs(few_images, batch=64, rounds=3, warmup=1, repeats=1),
+        "step": step_time.jobs({"small": small}, rounds=2, repeats=1),
+        "widths": widths.jobs(widths=(8, 16), rows=20, rounds=2, repeats=1),
+        "predict": prediction_time.jobs({"small": smaller}, rows=20, rounds=2),
         "members": stacked_members.jobs(members=2, rows=30, rounds=3, warmup=1, repeats=1),
-        "quality": quality.jobs(few_images, seeds=(0, 1), sizes=SMALL, **race),
-        "predict": prediction_time.jobs(few_images, rows=20, samples=4, passes=2, batch=64, steps=2, rounds=3),
-        "growth": growth.jobs(axes=axes, base=base, rounds=3, warmup=1, inputs=12),
         "peers": peers.jobs(few_images, methods=one_each, sizes=SMALL, **fit),
         "distributed": processes.jobs(sizes=(6, 8, 4), counts=(1, 2)),
-        "blocks": block_sizes.jobs(few_images, sizes=(784, 20, 10), blocks=(0, 16), batch=50, steps=4, samples=2),
     }
 
 
 def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "peak_in_new_process", lambda *_: {"peak": 3_000_000, "factors": 1_000_000})
     monkeypatch.setattr(processes, "run_processes", lambda *_: two_processes())
     out, page = tmp_path / "p.jsonl", tmp_path / "docs" / "p.md"
     for name, jobs in tiny_jobs().items():
@@ -250,11 +195,7 @@ def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: 
     written = read_lines(out)
     assert page.read_text() == to_markdown(written)
     assert all(f"## {bench.title}" in page.read_text() for bench in BENCHES.values())
-    assert {name for name, _ in all_bars(written)} == set(BENCHES) - {"peers", "distributed", "blocks"}
-    pictures = {path.name: path.stat().st_size for path in (tmp_path / "docs" / "images").iterdir()}
-    assert set(pictures) == {f"performance-{what}.svg" for what in ("growth", "memory", "quality")}
-    assert max(pictures.values()) < 150_000
-    assert all(f"](images/{name})" in page.read_text() for name in pictures)
+    assert {name for name, _ in all_bars(written)} == {"widths", "members"}  # the small networks have no bars
     ratio = next(line for line in written if line["bench"] == "step")
     assert ratio["ratio"] == pytest.approx(ratio["ms"] / ratio["adam_ms"], rel=1e-3)
 
@@ -267,13 +208,13 @@ def test_what_is_done_is_not_run_again_unless_asked_for(tmp_path: Path) -> None:
             ran.append(variant)
             return [step_line(variant, ratio)]
 
-        return Measurement({"variant": variant}, measured)
+        return Measurement({"network": variant}, measured)
 
-    run("step", out, page, jobs=[job("BALI", 2.0)])
-    run("step", out, page, jobs=[job("BALI", 2.2), job("BALI, exact input statistics", 1.5)], threads=1)
-    assert ran == ["BALI", "BALI, exact input statistics"]
+    run("step", out, page, jobs=[job(NETWORK, 2.0)])
+    run("step", out, page, jobs=[job(NETWORK, 2.2), job("LeNet-5, 512 images", 1.5)], threads=1)
+    assert ran == [NETWORK, "LeNet-5, 512 images"]
     assert [line["ratio"] for line in read_lines(out)] == [2.0, 1.5]
-    run("step", out, page, jobs=[job("BALI", 2.1234567)], again=True)
+    run("step", out, page, jobs=[job(NETWORK, 2.1234567)], again=True)
     assert [line["ratio"] for line in read_lines(out)] == [2.1235]
 
 
@@ -282,7 +223,7 @@ def test_threads_are_as_before_afterwards(tmp_path: Path) -> None:
 
     def look() -> list[Line]:
         seen.append(torch.get_num_threads())
-        return [step_line("BALI", 1.0)]
+        return [step_line(NETWORK, 1.0)]
 
     before = torch.get_num_threads()
     run("step", tmp_path / "p.jsonl", tmp_path / "p.md", threads=before + 1, jobs=[Measurement({}, look)])
@@ -292,11 +233,12 @@ def test_threads_are_as_before_afterwards(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_table_and_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, page = tmp_path / "p.jsonl", tmp_path / "p.md"
-    out.write_text(json.dumps(step_line("BALI", 2.0)) + "\n")
+    lines = [step_line(name, 2.0) for name in step_time.CASES]  # all that there is to run
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     done = CliRunner().invoke(app, ["step", "--out", str(out), "--page", str(page)])
     assert done.exit_code == 0, done.output
-    assert "| BALI | 20.0 | 10.0 | 2.00 | 2.00 to 2.00 |" in done.output
-    assert json.loads(done.output.splitlines()[-1]) == step_line("BALI", 2.0)
+    assert f"| {NETWORK} | 20.0 | 10.0 | 2.00 | 2.00 to 2.00 |" in done.output
+    assert json.loads(done.output.splitlines()[-1]) == lines[-1]
     assert set(PERFORMANCE) == set(BENCHES)
 
 
@@ -305,7 +247,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mo
         raise DataError("there is no MNIST here")
 
     monkeypatch.setattr("bali_benchmarks.performance.performance_runs.run", missing)
-    done = CliRunner().invoke(app, ["quality", "--out", str(tmp_path / "p.jsonl")])
+    done = CliRunner().invoke(app, ["peers", "--out", str(tmp_path / "p.jsonl")])
     assert done.exit_code == 1
     assert "there is no MNIST here" in done.output
 

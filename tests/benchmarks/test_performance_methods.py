@@ -1,9 +1,8 @@
-"""What the measurements train: the race, the memory of a step, other people's methods."""
+"""What the measurements train: other people's methods."""
 
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 from torch import nn
 
 from bali.layers.activations import LeakyTanh
-from bali_benchmarks.performance import memory, peer_trainings, peers, quality
+from bali_benchmarks.performance import peer_trainings, peers
 from bali_benchmarks.performance.trainings import (
     AdamTraining,
-    AveragedTraining,
     BALITraining,
     DropoutTraining,
     Training,
@@ -25,32 +23,6 @@ from bali_benchmarks.performance.trainings import (
     shuffled_batches,
 )
 from support.performance_cases import SMALL, FakeClock, Scripted, few_images
-
-# --- the race ---------------------------------------------------------------------------------------------------
-
-
-def test_a_racer_has_its_own_clock_and_stops_when_nothing_gets_better() -> None:
-    clock = FakeClock()
-
-    def slow_start() -> Training:
-        clock.spend(7.0)
-        return Scripted(clock, 3.0, [0.5, 0.4, 0.3, 0.35, 0.36])
-
-    quick = quality.Racer("quick", {}, lambda: Scripted(clock, 1.0, [0.9, 0.6, 0.7, 0.8]))
-    slow = quality.Racer("slow", {}, slow_start)
-    row = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
-    quality.race([quick, slow], itertools.repeat(row), row, samples=1, chunk=2, patience=4, most_steps=10, clock=clock)
-    assert quick.curve == [(2, 2.0, 0.9), (4, 4.0, 0.6), (6, 6.0, 0.7), (8, 8.0, 0.8)]
-    assert [point[1] for point in slow.curve] == [13.0, 19.0, 25.0, 31.0, 37.0]  # most_steps ends it
-    assert slow.line()["seconds_to_best"] == 25.0
-    assert quick.line() | {"curve": None} == {
-        "method": "quick",
-        "best_nll": 0.6,
-        "steps_to_best": 4,
-        "seconds_to_best": 4.0,
-        "steps": 8,
-        "curve": None,
-    }
 
 
 def test_every_epoch_has_a_new_order_of_the_same_rows() -> None:
@@ -62,30 +34,6 @@ def test_every_epoch_has_a_new_order_of_the_same_rows() -> None:
     assert len({tuple(torch.cat([b for _, b in epoch]).tolist()) for epoch in epochs}) > 1
 
 
-# --- memory -----------------------------------------------------------------------------------------------------
-
-
-def test_factors_are_counted_once() -> None:
-    inference = mnist_inference(perceptron((5, 4, 3)), 100)
-    x, y = torch.rand(20, 5), torch.randint(3, (20,))
-    inference.step(x, y)
-    counted = memory.factor_bytes(inference)
-    for state in inference.state.layers.values():  # computed already, so that nothing is added
-        assert state.posterior is not None
-        assert state.posterior.precision.factor.shape == state.posterior.precision.values.shape
-    assert memory.factor_bytes(inference) == counted
-    least = sum(8 * (2 * d * d + d * e + 2 * e * e) for d, e in ((6, 4), (5, 3)))  # R⁻¹, U, their factors, M
-    assert least <= counted <= 4 * least
-
-
-def test_peak_memory_is_that_of_what_the_step_holds() -> None:
-    """4,000 rows of 500 hidden units are 8 MB: outputs, activations and gradients at least, and not many times as much."""
-    measured = memory.peak_in_new_process("BALI", [10, 500, 10], 4000, steps=1)
-    factors = 8 * sum(2 * d * d + d * e + 2 * e * e for d, e in ((11, 500), (501, 10)))
-    assert factors <= measured["factors"] <= 2 * factors
-    assert 3 * 8_000_000 <= measured["peak"] - measured["factors"] <= 8 * 8_000_000 + factors
-
-
 # --- other people's methods -------------------------------------------------------------------------------------
 
 
@@ -95,7 +43,6 @@ def trainings() -> dict[str, Callable[[], Training]]:
     absent = [name for name, package in packages.items() if importlib.util.find_spec(package) is None]
     every: dict[str, Callable[[], Training]] = {
         "BALI": lambda: BALITraining(mnist_inference(perceptron(SMALL), 2000)),
-        "BALI, averaged": lambda: AveragedTraining(perceptron(SMALL), few_images().x_train.repeat(10, 1), 0),
         "Adam": lambda: AdamTraining(perceptron(SMALL), 1e-2),
         "dropout": lambda: DropoutTraining(perceptron(SMALL, dropout=0.1), 1e-2),
         "Laplace, last": lambda: peer_trainings.LaplaceTraining(perceptron(SMALL), 1e-2, "last", 10.0),

@@ -50,7 +50,7 @@ def trained(
     for step in range(1, steps + 1):
         network.assign({name: layer.mean for name, layer in layers.items()})
         seen = joint_pass(network, likelihood, Link(), x, y, None)
-        layers = {name: take_in(layer, seen.statistics[name], len(x), step, pace) for name, layer in layers.items()}
+        layers = {name: take_in(layer, seen.sums[name], len(x), step, pace) for name, layer in layers.items()}
         layers, _ = advance(layers, len(x), pace)
     return layers
 
@@ -84,7 +84,7 @@ def test_a_step_that_would_change_the_outputs_too_much_is_made_smaller() -> None
     pace = Pace(50.0, kl_bound=1e-3)
     layers = {"": JointLayer(network.layers[""].weights(), None, VARIANCE)}
     seen = joint_pass(network, Bernoulli(), Link(), x, y, None)
-    layers = {"": take_in(layers[""], seen.statistics[""], len(x), 1, pace)}
+    layers = {"": take_in(layers[""], seen.sums[""], len(x), 1, pace)}
     after, share = advance(layers, len(x), pace)
     assert 0.0 < share < 0.1
     before_z, after_z = ((torch.cat([x, torch.ones(N, 1).double()], 1) @ la[""].mean).squeeze(1) for la in (layers, after))
@@ -99,7 +99,7 @@ def test_a_step_that_is_not_finite_is_refused() -> None:
     pace = Pace(1.0, kl_bound=1.0)
     layers = {"": JointLayer(network.layers[""].weights(), None, VARIANCE)}
     seen = joint_pass(network, Bernoulli(), Link(), x, y, None)
-    layers = {"": take_in(layers[""], seen.statistics[""], len(x), 1, pace)}
+    layers = {"": take_in(layers[""], seen.sums[""], len(x), 1, pace)}
     broken = {"": replace(layers[""], drive=torch.full_like(layers[""].mean, float("inf")))}
     after, share = advance(broken, len(x), pace)
     assert share == 0.0

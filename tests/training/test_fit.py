@@ -239,7 +239,7 @@ def test_an_interruption_before_the_first_score_is_one(monkeypatch: pytest.Monke
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(course, "_one_step", interrupted)
+    monkeypatch.setattr(course, "one_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bali.fit(mlp(2, 2), classes(60), bali.likelihoods.Categorical(), **QUIET)
 

@@ -10,22 +10,20 @@ from typing import Annotated
 import typer
 
 Lines = Annotated[Path, typer.Option(help="JSON lines of all these measurements; what is there already is not run again.")]
-Page = Annotated[Path, typer.Option(help="The page made from them, with its pictures in images/ beside it.")]
+Page = Annotated[Path, typer.Option(help="The page made from them.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of torch.", show_default="1 for `members`, else torch's own choice")
+    int | None, typer.Option(min=1, help="Threads of torch.", show_default="1, or torch's own choice for `peers`")
 ]
 Again = Annotated[bool, typer.Option("--again", help="Measure again what is in the file already.")]
 
 #: By name, the measurements of docs/performance.md.
 PERFORMANCE = {
-    "step": "A step of BALI over a step of Adam (a minute).",
-    "members": "Twenty small networks at once, and the arithmetic they need (a minute).",
-    "quality": "Training time until BALI is as good as Adam or MC dropout ever gets (20 minutes).",
+    "step": "A step of `bali.fit` over a step of Adam, on networks of many kinds (20 minutes).",
+    "widths": "How a step grows with the width of the layers (20 minutes).",
     "predict": "A prediction over as many plain forward passes (5 minutes).",
-    "growth": "Time and memory against rows, width, depth and number of data (10 minutes).",
+    "members": "Twenty small networks at once, and the arithmetic they need (a minute).",
     "peers": "BALI beside other Bayesian networks; needs the extra `peers` (10 minutes).",
     "distributed": "A step by one, two and four processes of one thread each, and what a cost model says (a minute).",
-    "blocks": "Wide layers cut into blocks: time of a step, and quality after some hundred of them (20 minutes).",
 }
 
 

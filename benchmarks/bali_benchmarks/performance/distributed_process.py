@@ -20,7 +20,6 @@ from torch import Tensor
 
 import bali
 from bali.inference.distributed import Group
-from bali_benchmarks.performance.growth import random_batch
 from bali_benchmarks.performance.trainings import mnist_inference, perceptron
 
 PARTS = ("statistics", "messages", "factorisation")
@@ -85,6 +84,11 @@ def timed_step(inference: bali.LayerwiseInference, x: Tensor, y: Tensor) -> dict
     parts = dict(zip(PARTS, (before.wall, group.spent.wall, rest.wall), strict=True))
     parts |= {"work": before.processor + rest.processor}  # of statistics and factorisation
     return parts | {"step": whole.wall, "summed": float(group.summed), "results": float(group.results)}
+
+
+def random_batch(n: int, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(n, sizes[0], generator=generator), torch.randint(sizes[-1], (n,), generator=generator)
 
 
 def measure(sizes: list[int], rows: int, counts: list[int], rounds: int, warmup: int) -> dict[str, dict[str, float]]:

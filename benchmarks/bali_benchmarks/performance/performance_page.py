@@ -1,35 +1,22 @@
-"""docs/performance.md and its pictures, from the lines of all measurements."""
+"""docs/performance.md, from the lines of all measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-from bali_benchmarks.performance import (
-    block_sizes,
-    growth_page,
-    peers,
-    prediction_time,
-    processes,
-    quality_page,
-    stacked_members,
-    step_time,
-)
+from bali_benchmarks.performance import peers, prediction_time, processes, stacked_members, step_time, widths
 from bali_benchmarks.performance.measurement import Bar, Bench, Line, paragraph, table
 
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
         step_time.BENCH,
-        stacked_members.BENCH,
-        quality_page.BENCH,
+        widths.BENCH,
         prediction_time.BENCH,
-        growth_page.BENCH,
+        stacked_members.BENCH,
         peers.BENCH,
         processes.BENCH,
-        block_sizes.BENCH,
     )
 }
 
@@ -46,8 +33,7 @@ def to_markdown(lines: Sequence[Line]) -> str:
         *paragraph(
             "Ratios of times are measured within one run, in which the competitors take turns, so that",
             "whatever else the machine",
-            "does hits all of them; memory is measured in a process for each method, and the methods of",
-            "the last table ran one",
+            'does hits all of them; the methods under "Other methods" ran one',
             f"after another. Written by `bali-benchmarks performance`: {', '.join(BENCHES)}.",
         ),
         "",
@@ -68,15 +54,6 @@ def to_markdown(lines: Sequence[Line]) -> str:
 
 
 def write(lines: Sequence[Line], page: Path) -> None:
-    """The page, and its pictures in the folder `images` beside it."""
-    images = page.parent / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    # Text stays text and names do not change from run to run: small files, and no difference where there is none.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bali"}):
-        if own := BENCHES["growth"].own(lines):
-            growth_page.draw(own, images)
-        if own := BENCHES["quality"].own(lines):
-            quality_page.draw(own, images / "performance-quality.svg")
     page.write_text(to_markdown(lines))
 
 

@@ -58,16 +58,6 @@ def mnist_inference(
     return inference
 
 
-Variant = Callable[[nn.Module, Tensor, int], bali.LayerwiseInference]
-
-
-#: The ways to run BALI, by name: from a module, all training inputs and a seed.
-VARIANTS: dict[str, Variant] = {
-    "BALI": lambda module, x, seed: mnist_inference(module, len(x), seed),
-    "BALI, exact input statistics": lambda module, x, seed: mnist_inference(module, len(x), seed, all_inputs=x),
-}
-
-
 class Training(ABC):
     """A network on its way, under any of the methods."""
 
@@ -106,33 +96,6 @@ class BALITraining(Training):
 
     def put_back(self, state: Any) -> None:
         self.inference.load_state_dict(state)
-
-
-class AveragedTraining(BALITraining):
-    """BALI with steps that stay large, predictions from averaged means, and exact statistics of the inputs."""
-
-    STEP_SIZE, MOMENTUM, AVERAGE_RATE = 0.4, 0.3, 0.05
-
-    def __init__(self, module: nn.Module, x: Tensor, seed: int) -> None:
-        super().__init__(mnist_inference(module, len(x), seed, all_inputs=x), self._course)
-        self.averaged = bali.AveragedMeans(self.inference, self.AVERAGE_RATE)
-
-    def _course(self, step: int) -> dict[str, Any]:
-        return {"step_size": self.STEP_SIZE, "ema_rate": 0.5 * min(1.0, 100.0 / step), "momentum": self.MOMENTUM}
-
-    def step(self, x: Tensor, y: Tensor) -> None:
-        super().step(x, y)
-        self.averaged.update()
-
-    def predict(self, x: Tensor, n_samples: int) -> ClassPredictive:
-        return class_predictive(self.averaged.posterior(), x, n_samples)
-
-    def kept(self) -> Any:
-        return super().kept(), self.averaged.state_dict()
-
-    def put_back(self, state: Any) -> None:
-        super().put_back(state[0])
-        self.averaged.load_state_dict(state[1])
 
 
 def class_predictive(inference: bali.LayerwiseInference | NetworkPosterior, x: Tensor, n_samples: int) -> ClassPredictive:

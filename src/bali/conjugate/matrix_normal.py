@@ -49,6 +49,13 @@ class MatrixNormal:
     def with_share(self, share: float) -> MatrixNormal:
         return replace(self, share=share)
 
+    def to(self, dtype: torch.dtype) -> MatrixNormal:
+        basis = None if self.input_basis is None else self.input_basis.to(dtype)
+        outputs = self.output_basis.to(dtype), self.output_values.to(dtype)
+        return MatrixNormal(
+            self.mean.to(dtype), basis, self.input_values.to(dtype), *outputs, self.prior_variance, self.share
+        )
+
     def spreads(self) -> tuple[Tensor, Tensor]:
         """Standard deviations of R (..., D_x) and of Σ (..., D_y) along their eigenvectors."""
         damping = self.share * self.input_values.mean(-1, keepdim=True) + _TINY
@@ -63,6 +70,13 @@ class MatrixNormal:
         if self.input_basis is not None:
             scaled = self.input_basis.to(normal.dtype) @ scaled
         return scaled + self.mean.to(normal.dtype)
+
+    def output_noise(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """For rows x (..., n, D_x), ones included: s = (xᵀRx)^½, (..., n), and T with TᵀT = Σ. Outputs are xᵀM + s · εT."""
+        of_inputs, of_outputs = (spread.to(x.dtype) for spread in self.spreads())
+        rotated = x if self.input_basis is None else x @ self.input_basis.to(x.dtype)
+        root = of_outputs.unsqueeze(-1) * self.output_basis.to(x.dtype).mT
+        return (rotated * of_inputs.unsqueeze(-2)).square().sum(-1).sqrt(), root
 
     def output_covariance(self, x: Tensor) -> Tensor:
         """xᵀRx · Σ, of the outputs xᵀW for rows x (..., n, D_x), ones included: (..., n, D_y, D_y)."""

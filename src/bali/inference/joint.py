@@ -21,21 +21,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bali.conjugate.averages import averaged
+from bali.conjugate.averages import averaged, averaged_into
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
-from bali.inference.statistics import LayerStatistics
+from bali.inference.row_sums import RowSums
 
 #: Squared gradients below this share of the layer's mean one count as that share: such units hardly matter.
 _LEAST_SHARE = 1e-4
 #: A factor serves so many steps: A changes slowly, and the first steps change it most.
 _REFRESH, _FRESH_AT_FIRST = 20, 5
-
-
-#: XᵀX of a layer with so many inputs costs as much as a pass: it is averaged at every fourth step, with four times the rate.
-_WIDE, _SELDOM = 300, 4
+#: XᵀX and GᵀG are averaged at every fourth step, with four times the rate: they cost as much as a pass.
+_SELDOM = 4
 #: An average of squared gradients that is so many times smaller than a batch's is given up for it.
 _JUMP = 4.0
 
@@ -57,18 +56,20 @@ class JointLayer:
     prior_mean: Tensor | None  # M₀; None is zero
     prior_variance: float  # σ²
     label: str = "inputs"  # for messages about its matrices
+    step_share: float = 1.0  # of α: less where blocks of one layer move the same outputs
     rows_per_example: float = 1.0  # P
     inputs: Symmetric | None = None  # A
     gradients: Tensor | None = None  # S, (..., D_y, D_y)
-    drive: Tensor | None = None  # V
+    drive: Tensor | None = None  # P V
     damped: Symmetric | None = None  # A + δI of the last refreshment, with its factor
     damping: Tensor | None = None  # δ, (...,)
+    steepness: Tensor | None = None  # tr(ΔᵀAΔS) / tr(ΔᵀAΔ) of the last step that S was new at
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file holds of it."""
         found = {"mean": self.mean, "prior_mean": self.prior_mean, "gradients": self.gradients, "drive": self.drive}
         found |= {"inputs": None if self.inputs is None else self.inputs.values, "damping": self.damping}
-        found |= {"damped": None if self.damped is None else self.damped.values}
+        found |= {"damped": None if self.damped is None else self.damped.values, "steepness": self.steepness}
         return {name: value for name, value in found.items() if value is not None}
 
     def with_tensors(self, tensors: Mapping[str, Tensor], rows_per_example: float, *, is_diagonal: bool) -> JointLayer:
@@ -91,6 +92,7 @@ class JointLayer:
             drive=tensors.get("drive"),
             damped=damped,
             damping=tensors.get("damping"),
+            steepness=tensors.get("steepness"),
         )
 
     @property
@@ -111,35 +113,18 @@ class Pace:
     prior_share: float = 1.0  # of the prior's pull: it grows to 1 in the first steps, when gradients may still be tiny
 
 
-def needs_inputs(step: int, n_inputs: int) -> bool:
-    """Whether a step, counted from 1, needs XᵀX of a layer with so many inputs."""
-    return n_inputs < _WIDE or step <= _FRESH_AT_FIRST or step % _SELDOM == 0
+def needs_statistics(step: int) -> bool:
+    """Whether a step, counted from 1, needs XᵀX and GᵀG."""
+    return step <= _FRESH_AT_FIRST or step % _SELDOM == 0
 
 
-def take_in(layer: JointLayer, statistics: LayerStatistics, n_examples: float, step: int, pace: Pace) -> JointLayer:
+def take_in(layer: JointLayer, sums: RowSums, n_examples: float, step: int, pace: Pace) -> JointLayer:
     """The averages after one more batch; `step` counts from 1. The first values are plain means of all so far."""
-    moments = statistics.moments
-    n = float(moments.n)
-    rate = max(pace.rate, 1.0 / step)
-    if moments.xx is None:
-        assert layer.inputs is not None
-        inputs = layer.inputs
-    else:
-        moments.xx.scale_(1.0 / n)
-        inputs = replace(moments.xx, name=layer.label)
-        if layer.inputs is not None:
-            often = rate if inputs.size < _WIDE else max(min(0.5, _SELDOM * pace.rate), 1.0 / step)
-            inputs = replace(inputs, values=layer.inputs.values.lerp(inputs.values, often))
-    gradients, known = moments.yy / n, layer.gradients
-    if known is not None and float(_trace(gradients)) > _JUMP * float(_trace(known)):
-        known = None  # gradients have grown too fast for an average that remembers small ones
-    layer = replace(
-        layer,
-        rows_per_example=n / n_examples,
-        inputs=inputs,
-        gradients=_without_dust(averaged(known, gradients, rate)),
-        drive=_without_dust(averaged(layer.drive, moments.xy / n, max(1.0 - pace.momentum, 1.0 / step))),
-    )
+    if sums.xx is not None and sums.yy is not None:
+        layer = _with_statistics(layer, sums.xx, sums.yy, sums.n, n_examples, step, pace)
+    inputs = layer.inputs
+    assert inputs is not None
+    layer = replace(layer, drive=averaged(layer.drive, sums.xy, max(1.0 - pace.momentum, 1.0 / step)))
     if layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0:
         damping = pace.damping * inputs.diagonal().mean(-1)
         damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), inputs.name, inputs.repairs).plus(inputs)
@@ -148,8 +133,35 @@ def take_in(layer: JointLayer, statistics: LayerStatistics, n_examples: float, s
     return layer
 
 
-def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, Tensor]:
-    """ΔM, and the divergence between old and new outputs that it means, in nats an example."""
+def _with_statistics(
+    layer: JointLayer, xx: Symmetric, yy: Tensor, n: float, n_examples: float, step: int, pace: Pace
+) -> JointLayer:
+    """With XᵀX and GᵀG of n rows averaged in, which are overwritten."""
+    taken = step if step <= _FRESH_AT_FIRST else _FRESH_AT_FIRST + step // _SELDOM - _FRESH_AT_FIRST // _SELDOM
+    rate = max(pace.rate if step <= _FRESH_AT_FIRST else 1.0 - (1.0 - pace.rate) ** _SELDOM, 1.0 / taken)
+    xx.scale_(1.0 / n)
+    inputs = replace(xx, name=layer.label)
+    if layer.inputs is not None:
+        inputs = replace(inputs, values=averaged_into(layer.inputs.values, inputs.values, rate))
+    gradients, known = yy.div_(n), layer.gradients
+    if known is not None and float(_trace(gradients)) > _JUMP * float(_trace(known)):
+        known = None  # gradients have grown too fast for an average that remembers small ones
+    return replace(
+        layer,
+        mean=_without_dust(layer.mean),
+        rows_per_example=n / n_examples,
+        inputs=inputs,
+        gradients=_without_dust(averaged_into(known, gradients, rate)),
+        drive=None if layer.drive is None else _without_dust(layer.drive),
+        steepness=None,
+    )
+
+
+def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
+    """ΔM, its steepness, and the divergence between old and new outputs that it means, in nats an example.
+
+    That is tr(ΔᵀAΔS)/2. How S weighs it changes slowly, and is computed again when there is a new S.
+    """
     assert layer.gradients is not None
     assert layer.drive is not None
     assert layer.damped is not None
@@ -158,22 +170,27 @@ def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, T
     squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
     rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
     bound = (layer.damping * precision / pace.prior_share)[..., None]
-    scale = (pace.step_size / rms).minimum(bound)
-    drive = (layer.drive - layer.departure * (pace.prior_share / precision)) * scale.unsqueeze(-2)
+    scale = (pace.step_size * layer.step_share / rms).minimum(bound)
+    rows = layer.rows_per_example
+    scale = (scale / rows).unsqueeze(-2)
+    drive = torch.sub(layer.drive, layer.departure, alpha=pace.prior_share * rows / precision).mul_(scale)
     step = layer.damped.solve(drive)
-    # tr(ΔᵀAΔS)/2 an example, with AΔ = drive − δΔ.
-    moved = drive - layer.damping[..., None, None] * step
-    return step, 0.5 * layer.rows_per_example * (moved * (step @ layer.gradients)).sum()
+    moved = drive.addcmul_(step, layer.damping[..., None, None], value=-1.0)  # AΔ = drive − δΔ
+    length = (moved.flatten(-2) * step.flatten(-2)).sum(-1)  # tr(ΔᵀAΔ)
+    steepness = layer.steepness
+    if steepness is None:
+        steepness = ((moved.mT @ step) * layer.gradients).sum((-2, -1)) / length.clamp_min(1e-30)
+    return step, steepness, 0.5 * rows * (steepness * length).sum()
 
 
 def advance(layers: Mapping[str, JointLayer], n_data: int, pace: Pace) -> tuple[dict[str, JointLayer], float]:
     """All layers after one step, and the share of it that was taken."""
     proposed = {name: proposed_step(layer, n_data, pace) for name, layer in layers.items()}
-    divergence = sum(float(kl) for _, kl in proposed.values())
+    divergence = sum(float(kl) for _, _, kl in proposed.values())
     if not math.isfinite(divergence):
         return dict(layers), 0.0
     share = min(1.0, math.sqrt(pace.kl_bound / max(divergence, 1e-30)))
     return {
-        name: replace(layer, mean=_without_dust(layer.mean.add(proposed[name][0], alpha=share)))
-        for name, layer in layers.items()
+        name: replace(layer, mean=layer.mean.add(step, alpha=share), steepness=steepness)
+        for (name, layer), (step, steepness, _) in zip(layers.items(), proposed.values(), strict=True)
     }, share

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bali.conjugate.linalg import NumericalError
-from bali.conjugate.moments import Moments
 from bali.inference.distributed import Group
 from bali.inference.inputs import Inputs, n_rows, tensors
-from bali.inference.layer_rows import layer_batch
-from bali.inference.network import Network
-from bali.inference.statistics import LayerStatistics, sum_of_rows
+from bali.inference.network import Call, Network
+from bali.inference.row_sums import RowSums, gram_sums
+from bali.layers.layer import Layer, UnsupportedLayerError
 from bali.predictive.likelihoods import Likelihood
 
 
@@ -36,30 +35,28 @@ class Link:
 class JointPass:
     """What one batch says."""
 
-    statistics: dict[str, LayerStatistics]  # moments of (X, G) of each layer
+    sums: dict[str, RowSums]  # of each layer
     log_likelihood: float  # mean
     squared_residual: Tensor | None  # mean outer product of y − z, in a regression
-    of_others: list[Tensor | None]  # gradients of the log-likelihood's sum
+    of_others: list[Tensor | None]  # gradients of the log-likelihood's sum over the number of examples
     n_examples: int
 
     def summed(self, group: Group) -> JointPass:
         """Of the rows of all processes, each of which had some of the examples."""
         n, residual = float(self.n_examples), self.squared_residual
-        rows = [float(statistics.moments.n) for statistics in self.statistics.values()]
+        rows = [sums.n for sums in self.sums.values()]
         numbers = torch.tensor([n, n * self.log_likelihood, *rows], dtype=torch.float64, device=group.device)
-        moments = [statistics.moments for statistics in self.statistics.values()]
-        parts = [t for m in moments for t in (*([] if m.xx is None else m.xx.pack()), m.xy, m.yy)]
-        gradients = [gradient for gradient in self.of_others if gradient is not None]
+        parts = [part for sums in self.sums.values() for part in sums.tensors(n)]
+        gradients = [n * gradient for gradient in self.of_others if gradient is not None]
         residuals = [] if residual is None else [n * residual]
         found = iter(group.sum([numbers, *parts, *gradients, *residuals]))
         total, value, *counts = next(found).tolist()
-        statistics = {}
-        for (name, own), count in zip(self.statistics.items(), counts, strict=True):
-            xx = None if own.moments.xx is None else own.moments.xx.unpack(found)
-            statistics[name] = replace(own, moments=Moments(xx, next(found), next(found), count))
-        of_others = [None if gradient is None else next(found) for gradient in self.of_others]
+        of_layers = {
+            name: own.with_tensors(found, count, total) for (name, own), count in zip(self.sums.items(), counts, strict=True)
+        }
+        of_others = [None if gradient is None else next(found) / total for gradient in self.of_others]
         residual = None if residual is None else next(found) / total
-        return JointPass(statistics, value / total, residual, of_others, round(total))
+        return JointPass(of_layers, value / total, residual, of_others, round(total))
 
 
 def joint_pass(
@@ -69,14 +66,19 @@ def joint_pass(
     x: Inputs,
     y: Tensor,
     noise_factor: Tensor | None,
-    needs_inputs: Callable[[int], bool] = lambda n_inputs: True,
+    sample: int | None = 0,
 ) -> JointPass:
     """Line 1 at the module's present weights. `noise_factor` is that of the observation noise in a regression.
 
-    XᵀX is left out for layers with so many inputs that `needs_inputs` says no.
+    `sample` numbers the sample of rows that XᵀX and GᵀG are taken from. With None they are left out: the module then runs
+    as it is, without anything recorded, and the step costs what one of an optimizer does.
     """
+    calls: dict[str, list[Call]] = {}
     with torch.enable_grad():
-        output, calls = network.forward(x)
+        if sample is None:
+            output = network.plain_output(x)
+        else:
+            output, calls = network.forward(x)
         linked = link(output)
     z = linked.detach()
     y = likelihood.targets(y, z)
@@ -84,16 +86,49 @@ def joint_pass(
     total = float(values.sum())
     if not math.isfinite(total):
         raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in x and y")
-    gradients, of_others = network.backward(linked, gradient.to(linked.dtype), calls, None)
     n = n_rows(x)
+    mean_gradient = gradient.to(linked.dtype).reshape(linked.shape) / n
+    of_outputs, of_parameters = _gradients(network, linked, mean_gradient, calls)
     found = {}
     with torch.autocast(tensors(x)[0].device.type, enabled=False):
         for name, layer in network.layers.items():
-            inputs = [call.x for call in calls[name]]
-            batch = layer_batch(layer, inputs, gradients[name], None, [], None, n)
-            found[name] = sum_of_rows(batch, with_xx=needs_inputs(layer.n_inputs))
+            found[name] = _sums(layer, calls.get(name, []), of_outputs.get(name, []), of_parameters, sample, n)
     residual = None
     if likelihood.has_true_targets:
         rows = (y - z).reshape(-1, z.shape[-1]).double()
         residual = rows.mT @ rows / len(rows)
+    of_others = [of_parameters[parameter] for parameter in network.others.values()]
     return JointPass(found, total / values.numel(), residual, of_others, n)
+
+
+def _gradients(
+    network: Network, linked: Tensor, gradient: Tensor, calls: Mapping[str, list[Call]]
+) -> tuple[dict[str, list[Tensor]], dict[nn.Parameter, Tensor | None]]:
+    """From the one at the outputs: gradients at the outputs of every call of a layer, and of all parameters."""
+    own = [parameter for layer in network.layers.values() for parameter in layer.parameters()]
+    parameters = list(dict.fromkeys([*own, *network.others.values()]))
+    outputs = [call.z for of_layer in calls.values() for call in of_layer]
+    found = torch.autograd.grad(linked, [*outputs, *parameters], gradient, allow_unused=True)
+    at_outputs = iter(found[: len(outputs)])
+    of_outputs = {name: [next(at_outputs) for _ in of_layer] for name, of_layer in calls.items()}
+    return of_outputs, dict(zip(parameters, found[len(outputs) :], strict=True))
+
+
+def _sums(
+    layer: Layer,
+    calls: Sequence[Call],
+    of_outputs: Sequence[Tensor | None],
+    of_parameters: Mapping[nn.Parameter, Tensor | None],
+    sample: int | None,
+    n_examples: int,
+) -> RowSums:
+    own, at_outputs = (
+        [g for g in found if g is not None] for found in (map(of_parameters.get, layer.parameters()), of_outputs)
+    )
+    if len(own) < len(layer.parameters()) or len(at_outputs) < len(of_outputs):
+        raise UnsupportedLayerError(f"layer '{layer.name}' has no effect on the module's output; freeze or remove it")
+    xy = layer.gradient_matrix(own)
+    if sample is None:
+        return RowSums(xy)
+    xx, yy, n = gram_sums(layer, [call.x for call in calls], at_outputs, sample)
+    return RowSums(xy, xx, yy.mul_(n_examples**2), n)  # gradients were those of the mean

@@ -12,6 +12,7 @@ Every group is a regression of its own. With one group, the leading dimension is
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ class ConvolutionLayer(Layer):
 
     def __init__(self, name: str, module: Convolution) -> None:
         self.name, self._module = name, module
-        self.has_bias = module.bias is not None
+        self.groups, self.has_bias = module.groups, module.bias is not None
         self.in_features = module.in_channels // module.groups * math.prod(module.kernel_size)
         self.out_features = module.out_channels // module.groups
 
@@ -43,20 +44,52 @@ class ConvolutionLayer(Layer):
     def weight(self) -> Tensor:
         return self._module.weight
 
-    def input_rows(self, x: Tensor) -> Tensor:
+    def _patches(self, x: Tensor) -> Tensor:
+        """A view (n, C_in, *positions, *kernel)."""
         module = self._module
-        dims = len(module.kernel_size)
         self._check(x)
         patches = self._padded(x)
         for dim, (size, stride, dilation) in enumerate(
             zip(module.kernel_size, module.stride, module.dilation, strict=True), start=2
         ):
-            # A view: a last dimension with all that lies between the patch's ends, of which every dilation-th is taken.
+            # A last dimension with all that lies between the patch's ends, of which every dilation-th is taken.
             patches = patches.unfold(dim, dilation * (size - 1) + 1, stride)[..., ::dilation]
-        # (n, C_in, *positions, *kernel)
+        return patches
+
+    def input_rows(self, x: Tensor) -> Tensor:
+        module, patches = self._module, self._patches(x)
+        dims = len(module.kernel_size)
         by_group = patches.reshape(len(x), module.groups, -1, *patches.shape[2:])
         channel_last = by_group.movedim(1, 0).movedim(2, 2 + dims)  # (groups, n, *positions, C_in/groups, *kernel)
         return self._drop_single_group(channel_last.reshape(module.groups, -1, self.in_features))
+
+    def n_rows(self, z: Tensor) -> int:
+        return z.numel() // z.shape[1]
+
+    def some_input_rows(self, x: Tensor, index: Tensor) -> Tensor:
+        """Patches are cut out only where they are wanted."""
+        return self._of_positions(self._patches(x), index, self.in_features)
+
+    def some_output_rows(self, z: Tensor, index: Tensor) -> Tensor:
+        return self._of_positions(z, index, self.out_features)
+
+    def _of_positions(self, values: Tensor, index: Tensor, features: int) -> Tensor:
+        """Of values (n, C, *positions, ...) the rows with these numbers."""
+        dims = len(self._module.kernel_size)
+        places: list[Tensor] = []
+        for size in reversed(values.shape[2 : 2 + dims]):
+            places.insert(0, index % size)
+            index = index.div(size, rounding_mode="floor")
+        chosen = values[(index, slice(None), *places)]  # (m, C, ...)
+        return self._drop_single_group(chosen.reshape(len(index), self._module.groups, features).transpose(0, 1))
+
+    def gradient_matrix(self, gradients: Sequence[Tensor]) -> Tensor:
+        weight, *bias = gradients
+        groups = self._module.groups
+        matrix = weight.reshape(groups, self.out_features, -1).mT
+        if bias:
+            matrix = torch.cat([matrix, bias[0].reshape(groups, 1, -1)], dim=-2)
+        return self._drop_single_group(matrix)
 
     def rows_for_products(self, x: Tensor) -> Tensor | Patches:
         """Patches are written out only where that is cheaper, for groups and for volumes."""

@@ -6,6 +6,8 @@ grow with the number of tokens and not with its square or cube.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -44,6 +46,10 @@ class EmbeddingLayer(Layer):
 
     def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
         return rows.reshape(like.shape)
+
+    def gradient_matrix(self, gradients: Sequence[Tensor]) -> Tensor:
+        (found,) = gradients
+        return found.to_dense() if found.is_sparse else found
 
     def weights(self) -> Tensor:
         return self._module.weight.detach().clone()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from bali.conjugate.gram import Rows
@@ -89,6 +91,26 @@ class Layer(ABC):
     @abstractmethod
     def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
         """Rows of outputs in the shape of the outputs `like`: undoes `output_rows`."""
+
+    def n_rows(self, z: Tensor) -> int:
+        """Rows of the outputs of one call."""
+        return z.shape[-2] if self.members is not None else z.numel() // z.shape[-1]
+
+    def some_input_rows(self, x: Tensor, index: Tensor) -> Tensor:
+        """Those of `input_rows` with these numbers, (..., len(index), D_in)."""
+        rows = self.input_rows(x)
+        assert isinstance(rows, Tensor)
+        return rows[..., index, :]
+
+    def some_output_rows(self, z: Tensor, index: Tensor) -> Tensor:
+        """Those of `output_rows` with these numbers."""
+        return self.output_rows(z)[..., index, :]
+
+    def gradient_matrix(self, gradients: Sequence[Tensor]) -> Tensor:
+        """XᵀG in the shape of the weight matrix, from the gradients of `parameters`: of a weight (..., D_out, D_in) and,
+        where there is one, a bias."""
+        weight, *bias = gradients
+        return torch.cat([weight.mT, bias[0].unsqueeze(-2)], dim=-2) if bias else weight.mT
 
     @abstractmethod
     def weights(self) -> Tensor:

@@ -88,6 +88,14 @@ class PackedLayer(Layer):
     def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
         return rows.reshape(like.shape)
 
+    def gradient_matrix(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Biases that add up have one gradient."""
+        module, n = self._module, len(self._module.weight_names)
+        rows = [gradient[module.rows].mT for gradient in gradients[:n]]
+        if self.has_bias:
+            rows.append(gradients[n][None, module.bias_rows])
+        return torch.cat(rows)
+
     def weights(self) -> Tensor:
         rows = [block.detach().mT for block in self._module.blocks]
         if self.has_bias:

@@ -30,8 +30,7 @@ class AveragedPoints:
             return
         for decay, average in zip(DECAYS, self.points, strict=True):
             share = max(1.0 - decay, 1.0 / self.count)  # all steps count alike until there are enough of them
-            for name, value in point.items():
-                average[name].lerp_(value, share)
+            torch._foreach_lerp_([average[name] for name in point], list(point.values()), share)
 
 
 @torch.no_grad()

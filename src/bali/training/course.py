@@ -19,7 +19,7 @@ from bali.conjugate import linalg
 from bali.conjugate.linalg import NumericalError
 from bali.inference.distributed import Group
 from bali.inference.inputs import call
-from bali.inference.joint import JointLayer, advance, needs_inputs, take_in
+from bali.inference.joint import JointLayer, advance, needs_statistics, take_in
 from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
@@ -76,13 +76,14 @@ class Course:
 
 
 def start(job: Job, prior_about_weights: bool) -> Course:
-    """Before the first step, at the module's own weights."""
+    """Before the first step, at the module's own weights, in training mode."""
+    job.network.train()
     layers = {}
     for name, layer in job.network.layers.items():
         weights = layer.weights()
         variance = job.rules.prior_variance_of(layer)
         about = weights.clone() if prior_about_weights else None
-        layers[name] = JointLayer(weights, about, variance, f"layer '{name}': inputs")
+        layers[name] = JointLayer(weights, about, variance, f"layer '{name}': inputs", layer.step_share**0.5)
     parameters = list(job.network.others.values())
     optimizer = torch.optim.Adam(parameters, lr=job.rules.others_rate) if parameters else None
     noise = None
@@ -98,7 +99,7 @@ def run(job: Job, course: Course, on_score: Callable[[Job, Course], None]) -> Ou
     between = steps_between_scores(len(job.examples), job.batch_size)
     try:
         while job.max_steps is None or course.step < job.max_steps:
-            _one_step(job, course)
+            one_step(job, course)
             if course.step % between == 0 or course.step == job.max_steps:
                 over = _score(job, course)
                 on_score(job, course)
@@ -116,11 +117,15 @@ def batch_index(job: Job, step: int) -> Tensor:
     n, size = len(job.examples), min(job.batch_size, len(job.examples))
     per_epoch = max(1, n // size + (n % size >= size / 2 and n % size > 0))
     epoch, number = divmod(step, per_epoch)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(job.seed * 1_000_003 + epoch))
-    return order[number * size : (number + 1) * size]
+    return _order(n, job.seed * 1_000_003 + epoch)[number * size : (number + 1) * size]
 
 
-def _one_step(job: Job, course: Course) -> None:
+@functools.lru_cache(maxsize=1)
+def _order(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+def one_step(job: Job, course: Course) -> None:
     network, rules = job.network, job.rules
     index, group = batch_index(job, course.step), job.group
     if group is not None:  # every process takes its part of the batch
@@ -128,17 +133,16 @@ def _one_step(job: Job, course: Course) -> None:
     x, y = job.examples.take(index)
     pace = rules.pace(len(course.layers), course.phase, course.step)
     network.assign({name: layer.mean for name, layer in course.layers.items()})
-    network.train()
     factor = None if course.noise is None else linalg.cholesky(course.noise, "noise of the observations").to(y.dtype)
     course.step += 1
-    needed = functools.partial(needs_inputs, course.step)
-    seen = joint_pass(network, job.likelihood, job.link, x, y, factor, needed)
+    sample = course.step if needs_statistics(course.step) else None
+    seen = joint_pass(network, job.likelihood, job.link, x, y, factor, sample)
     if group is not None:
         seen = seen.summed(group)
     course.losses.append(-seen.log_likelihood)
     with torch.no_grad():
         layers = {
-            name: take_in(layer, seen.statistics[name], seen.n_examples, course.step, pace)
+            name: take_in(layer, seen.sums[name], seen.n_examples, course.step, pace)
             for name, layer in course.layers.items()
         }
         course.layers, share = advance(layers, len(job.examples), pace)
@@ -150,7 +154,7 @@ def _one_step(job: Job, course: Course) -> None:
         for settings in course.optimizer.param_groups:
             settings["lr"] = rules.others_rate * rules.fall**course.phase
         for parameter, gradient in zip(network.others.values(), seen.of_others, strict=True):
-            parameter.grad = None if gradient is None else -gradient / seen.n_examples
+            parameter.grad = None if gradient is None else -gradient
         course.optimizer.step()
         course.optimizer.zero_grad()
     course.averages.take_in(course.point(network))

@@ -31,7 +31,7 @@ from bali.training.examples import Examples, Part, as_examples
 from bali.training.fit_calibration import calibrated
 from bali.training.fit_progress import fit_bar
 from bali.training.fitted import Calibration, Fitted, History, Member, Units
-from bali.training.rules import Rules
+from bali.training.rules import MAX_BLOCK, Rules
 from bali.training.rules import batch_size as default_batch_size
 
 #: Examples that the width of the posterior is measured on, unless there is nothing else to do.
@@ -106,7 +106,7 @@ def fit(
     examples, loader_size = as_examples(data, where, dtype)
     examples, held_out = _held_out(examples, validation, seed, where, dtype)
     is_pretrained = only is not None or epochs == 0
-    network = Network(module, has_optimizer=True, only=only)
+    network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
     link, units = _link(network, likelihood, examples, weights_stay=epochs == 0)
     if units is not None:
         examples, held_out = (_standardised(part, units) for part in (examples, held_out))
@@ -183,7 +183,9 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
     }
     noise = course.best_noise if course.best_noise is not None else course.noise
     layers = curvature(job, layers, n, noise)
-    posteriors = {name: layer_posterior(layer, len(job.examples), name) for name, layer in layers.items()}
+    posteriors = {
+        name: layer_posterior(layer, len(job.examples), name).to(layer.mean.dtype) for name, layer in layers.items()
+    }
     others = {name: parameter.detach().clone() for name, parameter in network.others.items()}
     buffers = {name: buffer.clone() for name, buffer in network.buffers().items()}
     return Member(posteriors, others, buffers)
@@ -197,17 +199,18 @@ def curvature(job: Job, layers: dict[str, JointLayer], n: int, noise: Tensor | N
     for start in range(0, n, job.batch_size):
         x, y = job.examples.take(torch.arange(start, min(start + job.batch_size, n)))
         narrow = None if factor is None else factor.to(tensors(x)[0].dtype)
-        seen = joint_pass(job.network, job.likelihood, job.link, x, y, narrow)
+        seen = joint_pass(job.network, job.likelihood, job.link, x, y, narrow, sample=start)
         done += seen.n_examples
         for name, layer in layers.items():
-            moments, share = seen.statistics[name].moments, seen.n_examples / done
-            assert moments.xx is not None
-            moments.xx.scale_(1.0 / float(moments.n))
-            inputs, gradients = moments.xx, moments.yy / float(moments.n)
+            sums, share = seen.sums[name], seen.n_examples / done
+            assert sums.xx is not None
+            assert sums.yy is not None
+            sums.xx.scale_(1.0 / sums.n)
+            inputs, gradients = sums.xx, sums.yy / sums.n
             if layer.inputs is not None and layer.gradients is not None:
                 inputs = replace(inputs, values=layer.inputs.values.lerp(inputs.values, share))
                 gradients = layer.gradients.lerp(gradients, share)
-            rows = float(moments.n) / seen.n_examples
+            rows = sums.n / seen.n_examples
             layers[name] = replace(layer, inputs=inputs, gradients=gradients, rows_per_example=rows)
     job.network.train()
     return layers

@@ -21,11 +21,12 @@ from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.training.averaged_points import Point, load_point
 from bali.training.examples import as_inputs
+from bali.training.sampled_outputs import sampled_outputs
 
 #: Of its files.
 KIND = "fitted network"
 #: Numbers of a prediction at once: samples × rows × outputs.
-_NUMBERS_AT_ONCE = 2**22
+_NUMBERS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,11 @@ class Fitted:
     def linked_outputs(self, x: Inputs, n_samples: int) -> Tensor:
         """What the likelihood sees under weight samples, (S, n, ..., D), so many of each member."""
         found = []
-        with torch.no_grad():
-            for point in self._draws(n_samples):
-                self._put(point)
-                found.append(self.link(self.network.plain_output(x)))
+        for number, member in enumerate(self.members):
+            generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
+            wide = {name: p.with_share(self.calibration.width) for name, p in member.posteriors.items()}
+            self._put(_point(member))
+            found += sampled_outputs(self.network, wide, x, n_samples, generator, self.link)
         return torch.stack(found)
 
     def _predictive(self, z: Tensor) -> Predictive:
@@ -168,9 +170,7 @@ class Fitted:
     @property
     def module(self) -> nn.Module:
         """A copy of the network with mean weights (of the first member), in the units of the targets: a plain module."""
-        member = self.members[0]
-        point = {name: p.mean for name, p in member.posteriors.items()} | member.others
-        return self._plain(point | {f"/buffer/{name}": value for name, value in member.buffers.items()})
+        return self._plain(_point(self.members[0]))
 
     def sample(self, n: int) -> list[nn.Module]:
         """Plain modules with weights drawn from the posterior, in the units of the targets; members take turns."""
@@ -247,6 +247,12 @@ class Fitted:
             },
         }
         files.write(path, KIND, meta, tensors)
+
+
+def _point(member: Member) -> Point:
+    """A member's mean weights and all that has no posterior."""
+    point = {name: p.mean for name, p in member.posteriors.items()} | member.others
+    return point | {f"/buffer/{name}": value for name, value in member.buffers.items()}
 
 
 class InUnits(nn.Module):

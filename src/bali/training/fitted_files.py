@@ -37,6 +37,7 @@ from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
 from bali.training.fitted import KIND, Calibration, Fitted, History, Member, Units
+from bali.training.rules import MAX_BLOCK
 
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's
 
@@ -78,7 +79,7 @@ def load(path: str | os.PathLike[str], module: nn.Module, likelihood: Likelihood
 def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, likelihood: Likelihood | None) -> Fitted:
     likelihood = _likelihood(meta["likelihood"]) if likelihood is None else likelihood
     module = copy.deepcopy(module)
-    network = Network(module, has_optimizer=True, only=_parents(meta["layers"], module))
+    network = Network(module, has_optimizer=True, only=_parents(meta["layers"], module), max_block=MAX_BLOCK)
     if isinstance(likelihood, Gaussian) != ("noise" in tensors):
         raise SchemaError("only a Gaussian likelihood has a noise of its own, and always")
     _check(meta, tensors, network)
@@ -185,5 +186,5 @@ def _parents(names: dict[str, float], module: nn.Module) -> list[str] | None:
         while name not in known:
             name = name.rpartition(".")[0]
         found.append(name)
-    every = Network(copy.deepcopy(module), has_optimizer=True).layers
+    every = Network(copy.deepcopy(module), has_optimizer=True, max_block=MAX_BLOCK).layers
     return None if set(every) == set(names) else found
