@@ -43,17 +43,19 @@ def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
 
 def groups(n_rows: int) -> int:
     """Of held-out rows. Few rows are better used by some of the members than by none."""
-    return 1 if n_rows >= MANY_ROWS else 3
+    return 1 if n_rows >= MANY_ROWS else members(n_rows) // 2
 
 
 def held_out_share(n_rows: int) -> float:
     """Of the rows, in each group."""
-    return min(0.1, MOST_HELD_OUT / n_rows) if n_rows >= MANY_ROWS else 0.2
+    return min(0.1, MOST_HELD_OUT / n_rows)
 
 
 def members(n_rows: int) -> int:
-    """Of each candidate: two for each group at least."""
-    return 4 if n_rows >= MANY_ROWS else 6
+    """Of each candidate. Small tables gain most from a mixture, and it costs them least."""
+    if n_rows >= MANY_ROWS:
+        return 4
+    return 10 if n_rows < 5000 else 6
 
 
 def course(n_rows: int) -> CourseRules:
