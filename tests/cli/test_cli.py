@@ -17,7 +17,7 @@ from rich.text import Text
 from bali.cli.talk import Talk
 from bali.cli.terminal_progress import training_bar
 from bali.tables.table_model import load_table_model
-from bali.training.race import Progress
+from bali.training.table_fit import Progress
 from support.houses import DEAR, PRICE, QUICK, houses, run, write_houses
 
 # --- fit --------------------------------------------------------------------------------------------------------

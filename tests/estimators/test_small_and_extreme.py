@@ -9,7 +9,7 @@ import pytest
 
 from bali import BALIClassifier, BALIRegressor, HealthWarning
 from bali.estimators.input_scaling import FARTHEST, InputScaling
-from bali.training.race import Progress
+from bali.training.table_fit import Progress
 
 
 def table(n: int, d: int = 3) -> tuple[np.ndarray, np.ndarray]:

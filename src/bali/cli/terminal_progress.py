@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from bali.cli.talk import Talk
 from bali.training import progress
-from bali.training.race import Progress as Step
+from bali.training.table_fit import Progress as Step
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,26 +18,25 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from bali.estimators import defaults, estimator_files
+from bali.estimators import defaults, estimator_files, posterior_files
 from bali.estimators.distributional import Array, DistributionalEstimator
-from bali.estimators.model_schema import PROGRESS
-from bali.estimators.recipe import Recipe, TableSize, make_recipe
+from bali.estimators.encodings import Encoding, distinct
+from bali.estimators.input_scaling import InputScaling
+from bali.estimators.recipe import LIKELIHOODS, Recipe, Stack, make_recipe
+from bali.estimators.table_health import TableHealth, table_health
 from bali.estimators.weights import checked_weight
-from bali.inference.health import Health
-from bali.inference.layerwise import LayerwiseInference
-from bali.inference.prediction import NetworkPosterior
-from bali.inference.settings import Reparam
-from bali.inference.threads import threads_for
 from bali.layers.activations import ACTIVATIONS
 from bali.predictive.mixtures import Predictive
 from bali.training.folds import merged_rows, validation_masks
-from bali.training.held_out import Part, predict_held_out
 from bali.training.progress import training_bar
-from bali.training.race import Progress, train
-from bali.training.widening import widened
+from bali.training.stack_course import best_constant, initial_means
+from bali.training.stream import Stream
+from bali.training.table_calibration import calibrated
+from bali.training.table_fit import Candidate, Progress, TableFit, train_table
+from bali.training.table_posterior import TablePosterior
 
-#: Weight samples of each member for what is fitted on held-out rows.
-CALIBRATION_SAMPLES = 32
+#: Numbers of a prediction at once: components × rows × outputs.
+_NUMBERS_AT_ONCE = 2**21
 
 
 class BALIEstimator(DistributionalEstimator):
@@ -44,28 +44,28 @@ class BALIEstimator(DistributionalEstimator):
 
     _bends_inputs = True
     recipe_: Recipe
-    inference_: LayerwiseInference
+    posterior_: TablePosterior
+    encodings_: list[Encoding]  # of each stack of the posterior
+    n_iter_: int
+    n_seen_: float  # rows, by their weights
+    loss_curve_: list[float]
+    _stream: Stream | None
 
     def __init__(
         self,
         hidden_layer_sizes: Sequence[int] | None = None,
         activation: str = "gelu",
         *,
+        likelihood: str = "auto",
+        n_bins: int | None = None,
         step_size: float = 1.0,
-        ema_rate: float | None = None,
-        prior_variance: float | Sequence[float] | None = None,
-        noise_floor: float = 1e-3,
-        output_noise_floor: float = 1e-4,
-        effective_size: float | None = None,
-        reparam: Reparam = "weight",
-        target_noise: bool = False,
-        batch_size: int = 2048,
+        prior_variance: float = 30.0,
+        batch_size: int | None = None,
         max_iter: int | None = None,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int | None = None,
+        validation_fraction: float | None = None,
         n_members: int | None = None,
         n_samples: int = 256,
+        n_jobs: int | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
@@ -73,21 +73,16 @@ class BALIEstimator(DistributionalEstimator):
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
+        self.likelihood = likelihood
+        self.n_bins = n_bins
         self.step_size = step_size
-        self.ema_rate = ema_rate
         self.prior_variance = prior_variance
-        self.noise_floor = noise_floor
-        self.output_noise_floor = output_noise_floor
-        self.effective_size = effective_size
-        self.reparam = reparam
-        self.target_noise = target_noise
         self.batch_size = batch_size
         self.max_iter = max_iter
-        self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
         self.n_members = n_members
         self.n_samples = n_samples
+        self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.random_state = random_state
         self.device = device
@@ -95,96 +90,228 @@ class BALIEstimator(DistributionalEstimator):
 
     # --- fitting ------------------------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Infer the posterior. `sample_weight` counts a row that many times."""
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, time_limit: float | None = None
+    ) -> Self:
+        """Infer the posterior. `sample_weight` counts a row that many times; `time_limit` is in seconds."""
         if not self.verbose:
-            return self._fit(X, y, sample_weight, None)
+            return self._fit(X, y, sample_weight, time_limit, None)
         with training_bar(Console(stderr=True)) as on_step:
-            return self._fit(X, y, sample_weight, on_step)
+            return self._fit(X, y, sample_weight, time_limit, on_step)
 
     def fit_with_progress(
-        self, X: ArrayLike, y: ArrayLike, on_step: Callable[[Progress], None], sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        on_step: Callable[[Progress], None],
+        sample_weight: ArrayLike | None = None,
+        *,
+        time_limit: float | None = None,
     ) -> Self:
-        """`fit`, with a function that is told after every step how far it is."""
-        return self._fit(X, y, sample_weight, on_step)
+        """`fit`, with a function that is told now and then how far it is."""
+        return self._fit(X, y, sample_weight, time_limit, on_step)
 
     def _fit(
         self,
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
+        time_limit: float | None,
         on_step: Callable[[Progress], None] | None,
     ) -> Self:
+        started = time.monotonic()
         self._check_parameters()
-        go_on = self.warm_start and hasattr(self, "inference_")
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit must be a positive number of seconds, got {time_limit}")
+        go_on = self.warm_start and hasattr(self, "posterior_")
         rows, y_all = self._validated(X, y, min_rows=2)
         weight = checked_weight(sample_weight, len(rows))
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         defaults.warn_of_few_rows(len(rows))
-        if go_on:
-            fresh = make_recipe(self.get_params(), self._size(rows, values, weight), self.recipe_.seed)
-            self.recipe_ = self.recipe_.trained_like(fresh)
-        else:
+        if not go_on:
             self._start(rows, values, weight)
-        recipe, masks = self.recipe_, None
-        if self.early_stopping:
-            fraction, shared = self.validation_fraction, recipe.shares_held_out_rows
-            masks = validation_masks(rows, values, recipe.n_members, fraction, recipe.seed, shared=shared)
-            masks = masks if masks.any() else None
-        with threads_for(recipe.layer_sizes):
-            self.inference_, history = train(
-                self.inference_,
-                len(recipe.prior_variances),
-                self._inputs(rows),
-                self._target_tensor(values),
-                self._tensor(weight),
-                None if masks is None else torch.as_tensor(masks, device=self._device),
-                recipe.plan,
-                torch.Generator(device=self._device).manual_seed(recipe.seed),
-                on_step,
-            )
-        self._calibrate(rows, values, weight, masks)
-        self.recipe_ = recipe.of_candidates(history.chosen)
-        self.n_iter_ = len(history.loss_curve)
-        self.best_iter_ = history.best_step
-        self.loss_curve_ = history.loss_curve
-        self.validation_steps_ = history.validation_steps
-        self.validation_scores_ = history.validation_scores
-        if history.outcome == "max_iter" and masks is not None:
+        recipe, device = self.recipe_, self._device
+        masks = self._masks(rows, values)
+        t, w = self._target_tensor(values), self._tensor(weight)
+        encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
+        found = train_table(
+            candidates,
+            recipe.n_members,
+            recipe.activation,
+            t,
+            w,
+            masks,
+            recipe.seed,
+            n_jobs=self._n_jobs(),
+            deadline=None if time_limit is None else started + 0.8 * time_limit,
+            on_step=on_step,
+        )
+        kept = [candidates[i] for i in found.kept]
+        self.posterior_ = calibrated(
+            found.posteriors,
+            [c.likelihood for c in kept],
+            [c.x for c in kept],
+            t,
+            w,
+            masks,
+            recipe.seed,
+            kept[0].offset,
+        )
+        self.encodings_ = [encodings[i] for i in found.kept]
+        self._remember(found, kept)
+        if found.outcome == "interrupted":
             warnings.warn(
-                f"training stopped after {self.n_iter_:,} steps while the validation score was still improving; "
-                "raise max_iter for a better fit",
+                f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept",
                 ConvergenceWarning,
                 stacklevel=3,
-            )
-        elif history.outcome == "interrupted":
-            reached = f"after {self.n_iter_:,} of at most {self.max_steps_:,} steps"
-            warnings.warn(
-                f"training was interrupted {reached}; the best posterior so far is kept", ConvergenceWarning, stacklevel=3
             )
         self.health().warn(stacklevel=3)
         return self
 
+    def _masks(self, rows: Array, values: Array) -> Tensor:
+        """Groups (G, n) of held-out rows; none where rows are so few that each is needed."""
+        recipe = self.recipe_
+        if recipe.held_out_share == 0.0:
+            return torch.zeros(1, len(rows), dtype=torch.bool, device=self._device)
+        masks = validation_masks(rows, values, recipe.n_groups, recipe.held_out_share, recipe.seed)
+        return torch.as_tensor(masks, device=self._device)
+
+    def _candidates(
+        self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool
+    ) -> tuple[list[Encoding], list[Candidate]]:
+        """Ways of seeing the table, and the encoding of each."""
+        recipe, found, encodings = self.recipe_, list[Candidate](), list[Encoding]()
+        if go_on:
+            for encoding, stack, posterior in zip(self.encodings_, recipe.stacks, self.posterior_.stacks, strict=True):
+                likelihood, sizes = LIKELIHOODS[stack.likelihood](), stack.layer_sizes[1:]
+                start = [layer.mean.to(self._dtype) for layer in posterior.layers]
+                x, offset = self._encoded(encoding, rows), self.posterior_.offset
+                found.append(Candidate(encoding.name, x, sizes, likelihood, recipe.course, offset, start))
+            return self.encodings_, found
+        ways = distinct([Encoding.learn(rows, n_bins, weight) for n_bins in recipe.bins])
+        for name in recipe.likelihoods:
+            likelihood, offset = LIKELIHOODS[name](), None
+            n_outputs = self._n_network_outputs(likelihood, t)
+            likelihood.targets(t, torch.zeros(len(t), n_outputs, dtype=self._dtype, device=t.device))
+            if not likelihood.has_true_targets:
+                few = slice(0, 20_000)
+                offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
+            for encoding in ways:
+                label = encoding.name if len(recipe.likelihoods) == 1 else f"{name}, {encoding.name}"
+                x = self._encoded(encoding, rows)
+                found.append(Candidate(label, x, (*recipe.hidden, n_outputs), likelihood, recipe.course, offset))
+                encodings.append(encoding)
+        return encodings, found
+
+    def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
+        return int(likelihood.n_outputs(t))
+
+    def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
+        return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
+
+    def _remember(self, found: TableFit, kept: Sequence[Candidate]) -> None:
+        """The course of the training, as attributes."""
+        names = {cls: name for name, cls in LIKELIHOODS.items()}
+        stacks = tuple(
+            Stack(names[type(c.likelihood)], tuple(p.sizes), tuple(layer.prior_variance for layer in p.layers))
+            for c, p in zip(kept, found.posteriors, strict=True)
+        )
+        self.recipe_ = self.recipe_.with_stacks(stacks)
+        self.candidate_scores_ = found.scores
+        self.n_iter_ = max(course.step for course in found.courses)
+        self.n_seen_, self._stream = self.recipe_.n_rows, None
+        self.refused_ = sum(course.refused for course in found.courses)
+        self.loss_curve_ = found.losses
+        self.validation_steps_ = [step for step, _ in found.validation]
+        self.validation_scores_ = [score for _, score in found.validation]
+
     def _check_parameters(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
-        for name in ("n_members", "n_samples", "max_iter", "batch_size", "n_iter_no_change"):
+        for name in ("n_members", "n_samples", "max_iter", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if callable(self.step_size):
-            raise ValueError("step_size must be a number: the estimator lowers it from phase to phase itself")
-        if not 0.0 < self.validation_fraction < 1.0:
-            raise ValueError(f"validation_fraction must lie strictly between 0 and 1, got {self.validation_fraction}")
+        for name in ("step_size", "prior_variance"):
+            value = getattr(self, name)
+            if callable(value) or not value > 0:
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+        if self.n_bins is not None and self.n_bins < 0:
+            raise ValueError(f"n_bins must be 0 or more, got {self.n_bins}")
+        fraction = self.validation_fraction
+        if fraction is not None and not 0.0 <= fraction < 1.0:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {fraction}")
 
-    def _start(self, X: Array, values: Array, weight: Array, *, validated: bool = True) -> None:
-        """A fresh inference for the data at hand."""
+    def _n_jobs(self) -> int:
+        """scikit-learn's convention: None is one for each core here, −1 too."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores if self.n_jobs in (None, -1) else max(1, int(self.n_jobs))
+
+    def _start(self, X: Array, values: Array, weight: Array) -> None:
+        """Scales and settings for the data at hand."""
         self._learn_scales(values, weight)
         self._learn_input_scales(X, weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.recipe_ = make_recipe(self.get_params(), self._size(X, values, weight), seed, validated=validated)
-        self.inference_ = self.recipe_.inference(self._device)
+        self.recipe_ = make_recipe(
+            self.get_params(),
+            n_rows=float(weight.sum()),
+            n_distinct=len(X),
+            n_columns=X.shape[1],
+            n_outputs=self._n_outputs(values),
+            likelihoods=self._likelihood_names(),
+            seed=seed,
+        )
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """One step on one batch, with nothing held out. The first batch sets the scales of inputs and targets."""
+        first = not hasattr(self, "posterior_")
+        self._check_parameters()
+        rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
+        weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
+        values = self._values(y_all, learn=first, classes=classes)
+        if first:
+            self._start(rows, values, weight)
+            self.encodings_ = [Encoding.learn(rows, 0, weight)]
+            self.n_iter_, self.n_seen_, self.refused_, self.loss_curve_ = 0, 0.0, 0, []
+            self.validation_steps_, self.validation_scores_, self.candidate_scores_ = [], [], {}
+        batch = self._encoded(self.encodings_[0], rows), self._target_tensor(values), self._tensor(weight)
+        if getattr(self, "_stream", None) is None:
+            self._stream = self._new_stream(batch, first=first)
+        self.loss_curve_.append(-self._stream.step(*batch))
+        self.n_iter_, self.n_seen_ = self.n_iter_ + 1, self._stream.n_seen
+        self.posterior_ = self._stream.posterior(self.recipe_.seed)
+        if first:
+            stack, name = self.posterior_.stacks[0], self.recipe_.likelihoods[0]
+            variances = tuple(layer.prior_variance for layer in stack.layers)
+            self.recipe_ = self.recipe_.with_stacks((Stack(name, tuple(stack.sizes), variances),))
+        return self
+
+    def _new_stream(self, batch: tuple[Tensor, Tensor, Tensor], *, first: bool) -> Stream:
+        """At the start of a stream, or where a fitted or loaded model goes on."""
+        recipe, (x, t, w) = self.recipe_, batch
+        likelihood = LIKELIHOODS[recipe.likelihoods[0] if first else self.likelihood_]()
+        generator = torch.Generator(device=self._device).manual_seed(recipe.seed)
+        if first:
+            n_outputs = self._n_network_outputs(likelihood, t)
+            means = initial_means(recipe.n_members, [x.shape[1], *recipe.hidden, n_outputs], generator, self._dtype)
+            offset = None if likelihood.has_true_targets else best_constant(likelihood, t, w, n_outputs).to(self._dtype)
+            return Stream(means, recipe.activation, likelihood, recipe.course, batch, generator, offset)
+        if len(self.posterior_.stacks) > 1:  # a stream has one way of seeing rows
+            self.posterior_ = replace(
+                self.posterior_, stacks=self.posterior_.stacks[:1], likelihoods=self.posterior_.likelihoods[:1]
+            )
+            self.encodings_, self.recipe_ = self.encodings_[:1], recipe.with_stacks(recipe.stacks[:1])
+        means = [layer.mean.to(self._dtype) for layer in self.posterior_.stacks[0].layers]
+        stream = Stream(means, recipe.activation, likelihood, recipe.course, batch, generator, self.posterior_.offset)
+        stream.go_on_from(self.posterior_, self.n_seen_, self.n_iter_)
+        return stream
+
+    def _likelihood_names(self) -> tuple[str, ...]:
+        """Those to try."""
+        raise NotImplementedError
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -192,133 +319,78 @@ class BALIEstimator(DistributionalEstimator):
         return found
 
     @property
-    def layer_sizes_(self) -> list[int]:
-        """Inputs, hidden layers, outputs."""
-        return list(self.recipe_.layer_sizes)
-
-    @property
     def n_members_(self) -> int:
-        """Of each candidate."""
-        return self.recipe_.n_members
+        """Of all stacks together."""
+        return self.posterior_.n_members
 
     @property
-    def prior_variance_(self) -> list[float]:
-        """Of the candidates that were kept."""
-        return list(self.recipe_.prior_variances)
+    def encoding_(self) -> list[str]:
+        """How the columns are shown to the networks that were kept."""
+        return [encoding.name for encoding in self.encodings_]
 
     @property
-    def linear_(self) -> list[bool]:
-        """Which of the candidates that were kept are linear models."""
-        return list(self.recipe_.linear)
-
-    @property
-    def max_steps_(self) -> int:
-        """That the last fit could have taken."""
-        return self.recipe_.plan.max_steps
-
-    def _size(self, X: Array, values: Array, weight: Array) -> TableSize:
-        return TableSize(float(weight.sum()), len(X), X.shape[1], self._n_outputs(values), self._is_classifier)
-
-    def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """One step on one batch, without validation. The first batch sets the scales of inputs and targets."""
-        first = not hasattr(self, "inference_")
-        self._check_parameters()
-        rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
-        weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
-        values = self._values(y_all, learn=first, classes=classes)
-        if first:
-            self._start(rows, values, weight, validated=False)
-            self._calibrate(rows, values, weight, None)
-            self.n_iter_, self.loss_curve_ = 0, []
-            self.validation_steps_, self.validation_scores_ = [], []
-        x, t, w = self._inputs(rows), self._target_tensor(values), self._tensor(weight)
-        log_likelihood = self.inference_.step(x, t, self.recipe_.stream_rate, w)
-        self.n_iter_ += 1
-        self.best_iter_ = self.n_iter_
-        self.loss_curve_.append(-float(log_likelihood.mean()))
-        return self
-
-    @abstractmethod
-    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
-        """What is fitted on the held-out rows after training."""
-
-    def _held_out_parts(self, X: Array, values: Array, weight: Array, masks: Array) -> list[Part]:
-        """Every held-out row, predicted by the members that did not see it, all candidates mixed."""
-        data = self._inputs(X), self._target_tensor(values), self._tensor(weight)
-        held_out = torch.as_tensor(masks, device=self._device)
-        found = predict_held_out(self._predictor(), *data, held_out, CALIBRATION_SAMPLES)
-        return found.parts(range(found.n_candidates))
+    def likelihood_(self) -> str:
+        """The likelihood that was kept."""
+        return self.recipe_.stacks[0].likelihood
 
     # --- prediction ---------------------------------------------------------------------------------------------
 
-    def _rows(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self, "inference_")
-        return self._inputs(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def _predictor(self) -> NetworkPosterior:
-        """The posterior that predictions are drawn from."""
-        given = zip(self.recipe_.layer_names, self.recipe_.prior_widening, strict=True)
-        factors = {name: factor for name, factor in given if factor != 1.0}
-        return widened(self.inference_.posterior(), self.inference_.state, factors)
-
-    def _samples_per_member(self) -> int:
-        return -(-self.n_samples // self.recipe_.stack_size)
+    def _rows(self, X: ArrayLike) -> Array:
+        check_is_fitted(self, "posterior_")
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        return rows
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
-        rows = self._rows(X)
-        with threads_for(self.recipe_.layer_sizes):
-            yield from self._predictor().predict_chunks(rows, self._samples_per_member())
+        rows, posterior = self._rows(X), self.posterior_
+        components = posterior.n_members if posterior.is_regression else max(self.n_samples, posterior.n_members)
+        widest = max(max(stack.sizes[1:]) for stack in posterior.stacks)
+        at_once = max(64, _NUMBERS_AT_ONCE // (components if posterior.is_regression else posterior.n_members) // widest)
+        at_once = min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
+        for start in range(0, len(rows), at_once):
+            part = rows[start : start + at_once]
+            yield posterior.predictive([self._encoded(encoding, part) for encoding in self.encodings_], self.n_samples)
 
     def _standard_dist(self, X: ArrayLike) -> Predictive:
-        rows = self._rows(X)
-        with threads_for(self.recipe_.layer_sizes):
-            return self._predictor().predict(rows, self._samples_per_member())
+        chunks = list(self._chunks(X))
+        return chunks[0].joined(chunks[1:])
 
     def check_prediction(self) -> None:
         """Raises if the posterior cannot predict; the matrices of a file that somebody made need not be covariances."""
-        x = torch.zeros(1, self.recipe_.layer_sizes[0], dtype=getattr(torch, self.recipe_.dtype), device=self._device)
-        with threads_for(self.recipe_.layer_sizes):
-            self._predictor().predict(x, 1)
+        x = [torch.zeros(1, e.n_inputs, dtype=self._dtype, device=self._device) for e in self.encodings_]
+        replace(self.posterior_).predictive(x, 1)
 
-    def health(self) -> Health:
-        """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""
-        check_is_fitted(self, "inference_")
-        return self.inference_.health()
+    def health(self) -> TableHealth:
+        """What was chosen, and each layer's degrees of freedom and condition; and what is off, if anything."""
+        check_is_fitted(self, "posterior_")
+        return table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
 
     # --- files --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if "inference_" in state:  # as plain as in a file; __setstate__ builds the rest anew
-            state = {name: value for name, value in state.items() if name != "recipe_"} | {"inference_": self.fitted_state()}
+        if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
+            gone = ("recipe_", "posterior_", "encodings_", "_stream")
+            state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        saved = state.get("inference_")
-        super().__setstate__({k: v for k, v in state.items() if k != "inference_"})
+        saved = state.get("fitted_")
+        super().__setstate__({k: v for k, v in state.items() if k != "fitted_"})
         if saved is not None:
             self.restore_fitted_state(saved)
 
     def fitted_state(self) -> dict[str, Any]:
-        """The recipe, the posterior of every layer, and how far training is."""
-        state = self.inference_.state_dict()
-        progress = {name: state["meta"][name] for name in PROGRESS.fields}
-        return {"meta": {"recipe": self.recipe_.to_json(), "progress": progress}, "tensors": state["tensors"]}
+        """The recipe, the posterior and the encodings."""
+        meta, tensors = posterior_files.to_plain(self.posterior_, self.encodings_)
+        return {"meta": {"recipe": self.recipe_.to_json(), "posterior": meta}, "tensors": tensors}
 
     def restore_fitted_state(self, state: dict[str, Any]) -> None:
-        """Build the inference that the recipe describes and put it in this state."""
-        self.recipe_ = recipe = Recipe.from_json(state["meta"]["recipe"])
-        self.inference_ = recipe.inference(self._device)
-        fresh, tensors = self.inference_.state_dict(), dict(state["tensors"])
-        if len(tensors["generator"]) != len(fresh["tensors"]["generator"]):  # saved on another kind of device
-            tensors["generator"] = fresh["tensors"]["generator"]
-        output_layer = recipe.layer_names[-1] if recipe.likelihood == "gaussian" else None
-        meta = fresh["meta"] | state["meta"]["progress"] | {"output_layer": output_layer}
-        self.inference_.load_state_dict({"meta": meta, "tensors": tensors})
+        """Build what `fitted_state` gave."""
+        self.recipe_ = Recipe.from_json(state["meta"]["recipe"])
+        plain = state["meta"]["posterior"], state["tensors"]
+        self.posterior_, self.encodings_ = posterior_files.from_plain(self.recipe_, *plain, self._device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file, which `bali.load` reads without executing anything."""
-        check_is_fitted(self, "inference_")
+        check_is_fitted(self, "posterior_")
         estimator_files.save(self, path)

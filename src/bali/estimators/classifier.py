@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from bali.estimators.base import BALIEstimator
-from bali.estimators.distributional import Array, ClassificationEstimator
+from bali.estimators.distributional import ClassificationEstimator
 from bali.estimators.model_schema import BALI_CLASSIFIER
-from bali.training.calibration import fit_temperature
 
 
 class BALIClassifier(ClassificationEstimator, BALIEstimator):
     """Classification with class probabilities averaged over the posterior. See `BALIRegressor` for the parameters.
 
-    After training, one number, `temperature_`, is fitted on the held-out rows: the power to which probabilities are raised.
+    After training, the width of the posterior and a temperature, the power to which probabilities are raised, are fitted on
+    the held-out rows.
     """
 
     file_schema = BALI_CLASSIFIER
 
-    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
-        self.temperature_ = 1.0
-        if masks is not None:
-            self.temperature_ = fit_temperature(self._held_out_parts(X, values, weight, masks))
+    def _likelihood_names(self) -> tuple[str, ...]:
+        if self.likelihood != "auto":
+            raise ValueError(f"a classifier has the likelihood 'auto', which is that of classes; got {self.likelihood!r}")
+        return ("categorical",)
+
+    def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
+        return len(self.classes_)

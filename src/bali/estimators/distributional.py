@@ -217,8 +217,6 @@ class ClassificationEstimator(ClassifierMixin, DistributionalEstimator):  # type
 
     _is_classifier = True
     classes_: Array
-    #: The power to which probabilities are raised.
-    temperature_: float
 
     def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
         check_classification_targets(y)
@@ -243,17 +241,15 @@ class ClassificationEstimator(ClassifierMixin, DistributionalEstimator):  # type
     def _target_tensor(self, values: Array) -> Tensor:
         return torch.as_tensor(values[:, 0].astype(np.int64), device=self._device)
 
-    def _tempered(self, predictive: Predictive) -> ClassPredictive:
-        assert isinstance(predictive, ClassPredictive)
-        return predictive.tempered(self.temperature_)
-
     def pred_dist(self, X: ArrayLike) -> ClassPredictive:
         """The predictive distribution of the class at the rows of X."""
-        return self._tempered(self._standard_dist(X))
+        found = self._standard_dist(X)
+        assert isinstance(found, ClassPredictive)
+        return found
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Class probabilities, (n, n_classes), in the order of `classes_`."""
-        return np.concatenate([self._tempered(chunk).probabilities.double().cpu().numpy() for chunk in self._chunks(X)])
+        return np.concatenate([chunk.mean.double().cpu().numpy() for chunk in self._chunks(X)])
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))

@@ -5,18 +5,18 @@ Bounds are wide. They keep out what would ask for any memory or time, or could o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bali.estimators.recipe import LIKELIHOODS, Recipe
+from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
 from bali.inference.schema import (
     ANYTHING,
     COUNT,
-    GENERATORS,
     NOTHING,
     POSITIVE,
     RATE,
@@ -34,33 +34,30 @@ from bali.inference.schema import (
     Truth,
     check_tensors,
 )
-from bali.inference.settings import Reparam
 from bali.layers.activations import ACTIVATIONS
+from bali.training.row_noise import MEMBERS as ROW_NOISE_MEMBERS
+from bali.training.row_noise import WIDTH as ROW_NOISE_WIDTH
 
 WIDTH = Number(1, 1e7, whole=True)
 FLAG = Either(Truth(), Number(-1000, 1000, whole=True))  # as users write them
-_ACTIVATION, _REPARAM = Choice(tuple(ACTIVATIONS)), Choice(get_args(Reparam))
+_ACTIVATION = Choice(tuple(ACTIVATIONS))
+_POSITIVE_OR_NONE = Either(NOTHING, Number(1, 1e15))
 
 #: Of the estimators, as the user gave them.
 PARAMETERS = Record(
     {
         "hidden_layer_sizes": Either(NOTHING, ListOf(WIDTH)),
         "activation": _ACTIVATION,
+        "likelihood": Choice((*CHOICES, *LIKELIHOODS)),
+        "n_bins": Either(NOTHING, COUNT),
         "step_size": POSITIVE,
-        "ema_rate": Either(NOTHING, RATE),
-        "prior_variance": Either(NOTHING, POSITIVE, ListOf(POSITIVE, least=1)),
-        "noise_floor": POSITIVE,
-        "output_noise_floor": POSITIVE,
-        "effective_size": Either(NOTHING, POSITIVE),
-        "reparam": _REPARAM,
-        "target_noise": FLAG,
-        "batch_size": Number(1, 1e15),
-        "max_iter": Either(NOTHING, Number(1, 1e15)),
-        "early_stopping": FLAG,
-        "validation_fraction": RATE,
-        "n_iter_no_change": Either(NOTHING, Number(1, 1e15)),
+        "prior_variance": POSITIVE,
+        "batch_size": _POSITIVE_OR_NONE,
+        "max_iter": _POSITIVE_OR_NONE,
+        "validation_fraction": Either(NOTHING, RATE),
         "n_members": Either(NOTHING, Number(1, 1e6)),
         "n_samples": Number(1, 1e6),
+        "n_jobs": Either(NOTHING, Number(-1, 1e6, whole=True)),
         "warm_start": FLAG,
         "random_state": Either(NOTHING, COUNT),
         "device": Text(r"[a-z]{1,20}(:\d{1,3})?"),
@@ -68,58 +65,55 @@ PARAMETERS = Record(
     }
 )
 
-PLAN = Record(
+COURSE_RULES = Record(
     {
-        "max_steps": COUNT,
+        "n_steps": COUNT,
         "batch_size": COUNT,
-        "ema_rate": RATE,
-        "phase_ends": ListOf(RATE),
-        "decay": RATE,
+        "step_size": POSITIVE,
+        "kl_bound": POSITIVE,
         "momentum": RATE,
-        "averaging": RATE,
-        "warm_up": RATE,
-        "check_every": COUNT,
-        "check_growth": POSITIVE,
-        "patience": COUNT,
-        "tolerance": POSITIVE,
-        "last_gain": POSITIVE,
-        "n_samples": COUNT,
+        "rate": RATE,
+        "damping": POSITIVE,
+        "prior_variance": POSITIVE,
+        "prior_steps": COUNT,
+        "least_share": RATE,
+        "n_scores": COUNT,
+    }
+)
+
+_STACK = Record(
+    {
+        "likelihood": Choice(tuple(LIKELIHOODS)),
+        "layer_sizes": ListOf(WIDTH, least=2),
+        "prior_variances": ListOf(POSITIVE, least=1),
     }
 )
 
 RECIPE = Record(
     {
-        "likelihood": Choice(tuple(LIKELIHOODS)),
-        "layer_sizes": ListOf(WIDTH, least=2),
         "activation": _ACTIVATION,
         "dtype": Choice(("float32", "float64")),
         "seed": Number(0, 2**32, whole=True),
         "n_rows": Number(0.0, 1e15),
+        "n_columns": WIDTH,
+        "n_outputs": WIDTH,
         "n_members": WIDTH,
-        "prior_variances": ListOf(POSITIVE, least=1),
-        "initial_variances": ListOf(POSITIVE, least=1),
-        "linear": ListOf(Truth(), least=1),
-        "unit_variances": ListOf(POSITIVE, least=1),
-        "prior_widening": ListOf(POSITIVE, least=1),
-        "step_size": POSITIVE,
-        "stream_rate": RATE,
-        "noise_floor": POSITIVE,
-        "output_noise_floor": POSITIVE,
-        "effective_size": POSITIVE,
-        "reparam": _REPARAM,
-        "target_noise": Truth(),
-        "shares_held_out_rows": Truth(),
-        "plan": PLAN,
+        "n_groups": WIDTH,
+        "held_out_share": RATE,
+        "hidden": ListOf(WIDTH),
+        "bins": ListOf(COUNT, least=1),
+        "likelihoods": ListOf(Choice(tuple(LIKELIHOODS)), least=1),
+        "course": COURSE_RULES,
+        "stacks": ListOf(_STACK, least=1),
     }
 )
 
-#: How far the inference is, beside its tensors. Its settings are the recipe's.
-PROGRESS = Record(
+POSTERIOR = Record(
     {
-        "steps": Number(1, 1e15, whole=True),
-        "ema_weight": RATE,
-        "ema_squares": RATE,
-        "repairs": Record({"count": MapOf(COUNT), "largest": MapOf(Number(0.0, 1e300))}),
+        "width": Number(1e-12, 1e3),
+        "temperature": Number(1e-3, 1e3),
+        "noise_dof": Either(NOTHING, Number(1.0, 1e6)),
+        "row_noise_gain": Either(NOTHING, REAL),
     }
 )
 
@@ -128,12 +122,12 @@ REGRESSION: dict[str, Check] = {"n_outputs_": WIDTH, "_y_is_1d": Truth()}
 _LABEL = Either(Text(), Truth(), Number(-1e300, 1e300))
 CLASSIFICATION: dict[str, Check] = {
     "classes_": Record({"values": ListOf(_LABEL, least=2), "dtype": Text(r"[<>|=]([iu][1248]|f[248]|b1|U\d{1,5}|O)")}),
-    "temperature_": Number(1e-3, 1e3),
 }
-NOISE: dict[str, Check] = {"noise_scale_": Number(1e-6, 1e6), "noise_dof_": Either(NOTHING, Number(2.0, 1e6))}
 COURSE: dict[str, Check] = {
+    "candidate_scores_": MapOf(REAL),
+    "refused_": COUNT,
     "n_iter_": COUNT,
-    "best_iter_": COUNT,
+    "n_seen_": Number(0.0, 1e15),
     "loss_curve_": ListOf(REAL),
     "validation_steps_": ListOf(COUNT),
     "validation_scores_": ListOf(REAL),
@@ -161,39 +155,58 @@ class FileSchema:
 
 def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     """Those of a model with the header `meta`, which was checked."""
-    recipe = Recipe.from_json(meta["state"]["recipe"])
-    n_in, n_out, k = recipe.layer_sizes[0], recipe.layer_sizes[-1], recipe.stack_size
-    fitted = meta["fitted"]
+    recipe, fitted = Recipe.from_json(meta["state"]["recipe"]), meta["fitted"]
+    n_columns, k = recipe.n_columns, recipe.n_members
     classes = fitted["classes_"]["values"] if "classes_" in fitted else None
-    outputs = ("gaussian", fitted["n_outputs_"]) if classes is None else ("categorical", len(classes))
-    names = len(fitted.get("feature_names_in_", range(n_in)))
-    if (fitted["n_features_in_"], names, *outputs) != (n_in, n_in, recipe.likelihood, n_out):
+    n_outputs = fitted["n_outputs_"] if classes is None else len(classes)
+    names = len(fitted.get("feature_names_in_", range(n_columns)))
+    likelihoods = {stack.likelihood for stack in recipe.stacks}
+    is_classifier = likelihoods == {"categorical"}
+    known = (n_columns, n_columns, recipe.n_outputs, classes is not None)
+    if (fitted["n_features_in_"], names, n_outputs, is_classifier) != known or len(likelihoods) != 1:
         raise SchemaError("its recipe is for other inputs or outputs")
     real, own = torch.float64, getattr(torch, recipe.dtype)
-    found = {
-        "state/generator": TensorCheck(torch.uint8, GENERATORS),
-        "input_scaling_": TensorCheck(real, [(5, n_in)], positive=slice(1, None, 3)),  # its two rows of scales
-    }
-    if recipe.likelihood == "gaussian":
-        found["target_mean_"] = TensorCheck(real, [(n_out,)])
-        found["target_scale_"] = TensorCheck(real, [(n_out,)], positive=slice(None))
-    for name, d, o in zip(recipe.layer_names, recipe.layer_sizes, recipe.layer_sizes[1:], strict=False):
-        rows, columns, maps = ((k, a, b) for a, b in ((d + 1, d + 1), (o, o), (d + 1, o)))
-        found |= {
-            f"state/{name}/weights": TensorCheck(own, [maps]),
-            f"state/{name}/mean": TensorCheck(real, [maps]),
-            # Members may share one matrix, of inputs or of outputs that are the same for all.
-            f"state/{name}/precision": TensorCheck(real, [rows, rows[1:]], positive_diagonal=True),
-            f"state/{name}/scale": TensorCheck(real, [columns, columns[1:]], positive_diagonal=True),
-            f"state/{name}/mean_squared_gradient": TensorCheck(real, [(k, o)], optional=True),
-        }
+    found = {"input_scaling_": TensorCheck(real, [(5, n_columns)], positive=slice(1, None, 3))}  # its two rows of scales
+    d = recipe.n_outputs
+    if not is_classifier:
+        found["target_mean_"] = TensorCheck(real, [(d,)])
+        found["target_scale_"] = TensorCheck(real, [(d,)], positive=slice(None))
+    if likelihoods == {"gaussian"}:
+        found["state/noise"] = TensorCheck(real, [(d, d)], positive_diagonal=True)
+    else:
+        found["state/offset"] = TensorCheck(real, [(recipe.stacks[0].layer_sizes[-1],)])
+    for number, stack in enumerate(recipe.stacks):
+        n_inputs = stack.layer_sizes[0]
+        if not n_columns <= n_inputs or len(stack.prior_variances) != len(stack.layer_sizes) - 1:
+            raise SchemaError("its recipe has layers that do not fit its columns")
+        found[f"state/{number}/counts"] = TensorCheck(torch.int64, [(n_columns,)], least=0.0)
+        # A column has one edge more than bins, or none at all.
+        found[f"state/{number}/edges"] = TensorCheck(real, [(n_inputs - n_columns + j,) for j in range(n_columns + 1)])
+        for layer, (n_in, n_out) in enumerate(itertools.pairwise(stack.layer_sizes)):
+            shapes = {
+                "mean": (k, n_in + 1, n_out),
+                "input_basis": (k, n_in + 1, n_in + 1),
+                "input_values": (k, n_in + 1),
+                "output_basis": (k, n_out, n_out),
+                "output_values": (k, n_out),
+            }
+            values = ("input_values", "output_values")
+            found |= {
+                f"state/{number}/{layer}/{name}": TensorCheck(real, [shape], least=0.0 if name in values else None)
+                for name, shape in shapes.items()
+            }
+    if meta["state"]["posterior"]["row_noise_gain"] is not None:
+        n_in = recipe.stacks[0].layer_sizes[0] + d
+        found["state/row_noise/0"] = TensorCheck(own, [(ROW_NOISE_MEMBERS, n_in + 1, ROW_NOISE_WIDTH)])
+        found["state/row_noise/1"] = TensorCheck(own, [(ROW_NOISE_MEMBERS, ROW_NOISE_WIDTH + 1, d)])
+        found["state/row_noise/unit"] = TensorCheck(own, [(d,)], positive=slice(None))
     return found
 
 
 def _bali(fitted: dict[str, Check], *arrays: str) -> FileSchema:
-    state = Record({"recipe": RECIPE, "progress": PROGRESS})
+    state = Record({"recipe": RECIPE, "posterior": POSTERIOR})
     return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _tensors)
 
 
-BALI_REGRESSOR = _bali(REGRESSION | NOISE, "target_mean_", "target_scale_")
+BALI_REGRESSOR = _bali(REGRESSION, "target_mean_", "target_scale_")
 BALI_CLASSIFIER = _bali(CLASSIFICATION)

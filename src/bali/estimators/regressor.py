@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_consistent_length, validate_data
+from torch import Tensor
 
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.model_schema import BALI_REGRESSOR
-from bali.predictive.mixtures import Predictive, RegressionPredictive
-from bali.training.calibration import fit_noise
+from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.predictive.likelihoods import durations
+from bali.predictive.mixtures import Predictive
+
+#: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
+DURATIONS = ("weibull", "log_normal_duration")
 
 
 class BALIRegressor(RegressionEstimator, BALIEstimator):
-    """Regression with a full predictive distribution, for one or several outputs.
+    """Regression with a full predictive distribution, for one or several outputs. Nothing has to be set.
+
+    Several ways to show the columns to a network are tried side by side, each with a few independently started networks;
+    held-out rows tell which of them are kept and mixed, whether every row has a noise of its own, and how heavy its tails
+    are. `health()` says what was chosen.
 
     Parameters
     ----------
     hidden_layer_sizes, activation
         The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity". By default two hidden layers, whose
         width follows from the size of the table. Rules for this and the other defaults are in `bali.estimators.defaults`.
+    likelihood
+        What an observation is. "auto" is a number with Gaussian or heavier noise, the same for all rows or not, as held-out
+        rows tell. "counts" and "durations" try several families; or one of "poisson", "negative_binomial",
+        "zero_inflated_negative_binomial", "log_normal", "gamma", "beta", "mixture_of_gaussians", "weibull",
+        "log_normal_duration". Durations take scikit-survival's structured y, or an array of two columns: the time, and 1
+        where it was over by then, 0 where it was not over yet.
+    n_bins
+        Bins of each column, beside its value. By default none and several, as held-out rows tell.
     step_size
-        α: how far the pseudo-targets move, in units of each output's root-mean-square gradient.
-    ema_rate
-        β: the rate of the moving averages at the start. By default 0.5, or 0.3 where a step does not see the whole table.
+        How far a step goes, in units of each output's root-mean-square gradient.
     prior_variance
-        Of the weights, for inputs of unit scale: each layer's is this over its number of inputs plus one (first layer: see
-        `bali.estimators.mlp.unit_variances`). Several are candidates that are trained side by side; those that validate
-        clearly worse are dropped, the others mixed (`prior_variance_`). By default one to three, by the size of the
-        table; where rows are few for the columns, one of them is a linear model (`linear_`).
-    noise_floor, output_noise_floor
-        The least variance of the noise of hidden layers and, in units of the targets' variance, of the output.
-    effective_size
-        How many observations the statistics count for. By default all rows up to 2,000, beyond that √(2000 n); in a
-        classification fewer (`bali.estimators.defaults.effective_size`).
-    reparam, target_noise
-        See `bali.LayerwiseInference`.
-    batch_size
-        Rows per step; smaller tables are used whole.
-    max_iter, early_stopping, validation_fraction, n_iter_no_change
-        At most `max_iter` steps (by default 2,000 or 2,500 for up to 1,000 rows, 1,000 for more), in phases with ever
-        smaller steps and slower moving averages. Every 25 steps or more the held-out rows are scored; a phase ends early
-        after `n_iter_no_change` scores without improvement (by default 10; 3 for up to 1,000 rows, but for regressions of
-        up to three columns). The next one goes on from the best posterior, and the best of all is kept.
+        Of a weight, times the number of weights that its output is a sum of.
+    batch_size, max_iter
+        Rows of a step, and steps: by default from the number of rows.
+    validation_fraction
+        Of the rows, in each of the groups that some members hold out; 0 holds out none.
     n_members
-        Independently started posteriors that are mixed, for each candidate: by default 10 for up to 1,000 rows, 5 for more.
-        They are trained in one batch and hold out different rows.
+        Independently started networks for each way of seeing the table that is tried.
     n_samples
-        Weight samples for a prediction, over all members.
+        Weight samples for a prediction, where it has no closed form.
+    n_jobs
+        Threads of wide networks; by default one for each core.
     warm_start
         Go on from the last `fit`.
     random_state, device, verbose
@@ -56,29 +62,60 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     Attributes
     ----------
-    noise_scale_, noise_dof_
-        What held-out rows say about the noise: its variance as a multiple of the inferred one, and the degrees of freedom
-        of its tails (None before any row was held out).
-    n_iter_, best_iter_, loss_curve_, validation_steps_, validation_scores_
+    encoding_, likelihood_, candidate_scores_
+        What was kept, and the log-likelihood of held-out rows by all that was tried.
+    n_iter_, loss_curve_, validation_steps_, validation_scores_
         The course of the training; scores are log-likelihoods per row of standardised targets.
     """
 
     file_schema = BALI_REGRESSOR
-    noise_scale_: float
-    noise_dof_: float | None
 
-    def _calibrate(self, X: Array, values: Array, weight: Array, masks: Array | None) -> None:
-        """The noise was inferred with the weights; rows that were not trained on know it better."""
-        self.noise_scale_, self.noise_dof_ = 1.0, None
-        if masks is not None:
-            self.noise_scale_, self.noise_dof_ = fit_noise(self._held_out_parts(X, values, weight, masks))
+    def _likelihood_names(self) -> tuple[str, ...]:
+        known = [name for name in LIKELIHOODS if name != "categorical"]
+        if self.likelihood in CHOICES:
+            return CHOICES[self.likelihood]
+        if self.likelihood not in known:
+            raise ValueError(f"likelihood must be one of {', '.join([*CHOICES, *known])}; got {self.likelihood!r}")
+        return (self.likelihood,)
 
-    def _standard_dist(self, X: ArrayLike) -> Predictive:
-        return self._calibrated(super()._standard_dist(X))
+    @property
+    def _has_durations(self) -> bool:
+        return self.likelihood in ("durations", *DURATIONS)
 
-    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
-        return map(self._calibrated, super()._chunks(X))
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool = True) -> tuple[Array, Array]:
+        if not self._has_durations:
+            return super()._validated(X, y, min_rows=min_rows, reset=reset)
+        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=min_rows, reset=reset)
+        given = np.asarray(y)
+        if given.dtype.names is None:
+            if given.ndim != 2 or given.shape[1] != 2:
+                raise ValueError("durations are an array of two columns, time and event, or scikit-survival's structured array")
+            bounds = durations(given[:, 0], given[:, 1])
+        else:
+            bounds = durations(given)
+        check_consistent_length(rows, given)
+        return rows, bounds.numpy()
 
-    def _calibrated(self, predictive: Predictive) -> RegressionPredictive:
-        assert isinstance(predictive, RegressionPredictive)
-        return predictive.with_noise(self.noise_scale_, self.noise_dof_)
+    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
+        values = super()._values(y, learn=learn, classes=classes)
+        if self._has_durations and learn:
+            self.n_outputs_, self._y_is_1d = 1, True
+        return values
+
+    def _learn_scales(self, values: Array, weight: Array | None = None) -> None:
+        if self._likelihood_names() == ("gaussian",):
+            super()._learn_scales(values, weight)
+            return
+        d = 1 if self._has_durations else values.shape[1]
+        self.target_mean_, self.target_scale_ = np.zeros(d), np.ones(d)
+
+    def _target_tensor(self, values: Array) -> Tensor:
+        if self._likelihood_names() == ("gaussian",):
+            return super()._target_tensor(values)
+        return torch.as_tensor(values, dtype=torch.float64, device=self._device)
+
+    def _n_outputs(self, values: Array) -> int:
+        return 1 if self._has_durations else super()._n_outputs(values)
+
+    def _original(self, predictive: Predictive) -> Any:
+        return super()._original(predictive) if self._likelihood_names() == ("gaussian",) else predictive

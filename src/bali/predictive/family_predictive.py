@@ -42,9 +42,15 @@ class FamilyPredictive(Predictive):
         return replace(self, family=self.family.map(lambda p: p[index]))
 
     def joined(self, others: Sequence[Predictive]) -> Self:
+        return self._concatenated(others, 1)
+
+    def mixed_with(self, others: Sequence[Predictive]) -> Self:
+        return self._concatenated(others, 0)
+
+    def _concatenated(self, others: Sequence[Predictive], dim: int) -> Self:
         families = [self.family, *(p.family for p in others if isinstance(p, FamilyPredictive))]
         columns = iter(zip(*(f.parameters() for f in families), strict=True))
-        return replace(self, family=self.family.map(lambda _: torch.cat(next(columns), 1)))
+        return replace(self, family=self.family.map(lambda _: torch.cat(next(columns), dim)))
 
     @property
     def mean(self) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from bali.predictive.quantiles import mixture_cdf, mixture_quantile
 
 @dataclass(frozen=True)
 class RegressionPredictive(Predictive):
-    """Mixture of S Gaussians (or Student-t's) with covariances inflation · noise.
+    """Mixture of S Gaussians (or Student-t's) with covariances inflation · diag(r) · noise · diag(r), r the row's scale.
 
     `std`, quantiles and intervals are those of a new observation: the noise is included. `epistemic` is the part that
     more data would remove, `aleatoric` the noise; their sum is the variance.
@@ -35,6 +35,7 @@ class RegressionPredictive(Predictive):
     noise: Tensor  # (S or 1, D, D)
     inflation: Tensor | None = None  # (S, n): 1 + xᵀRx where the output layer's weights are integrated out
     dof: float | None = None  # Student-t components; `noise` is then their shape matrix
+    row_scale: Tensor | None = None  # (n, D): noise that depends on the row
 
     @property
     def n_rows(self) -> int:
@@ -48,8 +49,8 @@ class RegressionPredictive(Predictive):
     @property
     def aleatoric(self) -> Tensor:
         """Variance of the noise, (n, D)."""
-        noise = self.noise.diagonal(dim1=-2, dim2=-1).mean(0) * self._tail_factor
-        return noise.expand(self.n_rows, -1)
+        noise = (self.noise.diagonal(dim1=-2, dim2=-1).mean(0) * self._tail_factor).expand(self.n_rows, -1)
+        return noise if self.row_scale is None else noise * self.row_scale.square()
 
     @property
     def epistemic(self) -> Tensor:
@@ -58,7 +59,8 @@ class RegressionPredictive(Predictive):
         if self.inflation is None:
             return spread
         diagonal = self.noise.diagonal(dim1=-2, dim2=-1)[:, None, :] * self._tail_factor
-        return spread + ((self.inflation - 1.0)[..., None] * diagonal).mean(0)
+        widened = ((self.inflation - 1.0)[..., None] * diagonal).mean(0)
+        return spread + (widened if self.row_scale is None else widened * self.row_scale.square())
 
     @property
     def covariance(self) -> Tensor:
@@ -67,8 +69,12 @@ class RegressionPredictive(Predictive):
         spread = centred.mT @ centred / self.means.shape[0]
         noise = (self.noise * self._tail_factor).expand(len(self.means), -1, -1)
         if self.inflation is None:
-            return spread + noise.mean(0)
-        return spread + torch.einsum("sn,sij->nij", self.inflation, noise) / len(self.means)
+            of_rows = noise.mean(0).expand(self.n_rows, -1, -1)
+        else:
+            of_rows = torch.einsum("sn,sij->nij", self.inflation, noise) / len(self.means)
+        if self.row_scale is not None:
+            of_rows = of_rows * self.row_scale[:, :, None] * self.row_scale[:, None, :]
+        return spread + of_rows
 
     @property
     def _tail_factor(self) -> float:
@@ -84,18 +90,23 @@ class RegressionPredictive(Predictive):
     def components(self, index: Tensor) -> RegressionPredictive:
         noise = self.noise if len(self.noise) == 1 else self.noise[index]
         inflation = None if self.inflation is None else self.inflation[index]
-        return RegressionPredictive(self.means[index], noise, inflation, self.dof)
+        return replace(self, means=self.means[index], noise=noise, inflation=inflation)
 
     def with_noise(self, scale: float, dof: float | None) -> RegressionPredictive:
         """The same means with `scale` times the noise, and the tails of a Student-t with so many degrees of freedom."""
-        return RegressionPredictive(self.means, self.noise * scale, self.inflation, dof)
+        return replace(self, noise=self.noise * scale, dof=dof)
 
     def component_log_prob(self, y: Tensor) -> Tensor:
         d = self.means.shape[-1]
         factor = linalg.cholesky(self.noise, "predictive noise")
-        white = linalg.half_solve(factor, (self._columns(y) - self.means).mT)  # (S, D, n)
+        residual = self._columns(y) - self.means
+        if self.row_scale is not None:
+            residual = residual / self.row_scale
+        white = linalg.half_solve(factor, residual.mT)  # (S, D, n)
         squared = white.square().sum(-2)
         logdet = linalg.logdet(factor)[:, None].expand_as(squared)
+        if self.row_scale is not None:
+            logdet = logdet + 2.0 * self.row_scale.log().sum(-1)
         if self.inflation is not None:
             squared = squared / self.inflation
             logdet = logdet + d * self.inflation.log()
@@ -129,28 +140,33 @@ class RegressionPredictive(Predictive):
         if self.dof is not None:
             chi2 = chi_square(self.means.new_full((n_samples, n, 1), self.dof), generator)
             noise = noise * (self.dof / chi2).sqrt()
-        return self.means[which] + noise @ factor.mT
+        noise = noise @ factor.mT
+        return self.means[which] + (noise if self.row_scale is None else noise * self.row_scale)
 
     def rows(self, index: Any) -> RegressionPredictive:
         inflation = None if self.inflation is None else self.inflation[:, index]
-        return RegressionPredictive(self.means[:, index], self.noise, inflation, self.dof)
+        row_scale = None if self.row_scale is None else self.row_scale[index]
+        return replace(self, means=self.means[:, index], inflation=inflation, row_scale=row_scale)
 
     def joined(self, others: Sequence[Predictive]) -> RegressionPredictive:
         parts = [self, *(p for p in others if isinstance(p, RegressionPredictive))]
         inflations = [p.inflation for p in parts if p.inflation is not None]
         inflation = torch.cat(inflations, 1) if inflations else None
-        return RegressionPredictive(torch.cat([p.means for p in parts], 1), self.noise, inflation, self.dof)
+        scales = [p.row_scale for p in parts if p.row_scale is not None]
+        row_scale = torch.cat(scales) if scales else None
+        return replace(self, means=torch.cat([p.means for p in parts], 1), inflation=inflation, row_scale=row_scale)
 
     def tempered(self, power: float) -> RegressionPredictive:
         return self.with_noise(1.0 / power, self.dof)
 
     def affine(self, scale: Tensor, shift: Tensor) -> RegressionPredictive:
         noise = self.noise * scale[:, None] * scale[None, :]
-        return RegressionPredictive(self.means * scale + shift, noise, self.inflation, self.dof)
+        return replace(self, means=self.means * scale + shift, noise=noise)
 
     def _component_std(self) -> Tensor:
         """Scale of each marginal component, (S or 1, n or 1, D)."""
         std = self.noise.diagonal(dim1=-2, dim2=-1).sqrt()[:, None, :]
+        std = std if self.row_scale is None else std * self.row_scale
         return std if self.inflation is None else std * self.inflation.sqrt()[..., None]
 
     def _columns(self, y: Tensor) -> Tensor:
@@ -233,8 +249,14 @@ class ClassPredictive(Predictive):
         return ClassPredictive(self.component_probabilities[:, index])
 
     def joined(self, others: Sequence[Predictive]) -> ClassPredictive:
+        return self._concatenated(others, 1)
+
+    def mixed_with(self, others: Sequence[Predictive]) -> ClassPredictive:
+        return self._concatenated(others, 0)
+
+    def _concatenated(self, others: Sequence[Predictive], dim: int) -> ClassPredictive:
         parts = [self, *(p for p in others if isinstance(p, ClassPredictive))]
-        return ClassPredictive(torch.cat([p.component_probabilities for p in parts], 1))
+        return ClassPredictive(torch.cat([p.component_probabilities for p in parts], dim))
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class Predictive(ABC):
     def joined(self, others: Sequence[Predictive]) -> Self:
         """Followed by the rows of others with the same components."""
 
+    def mixed_with(self, others: Sequence[Predictive]) -> Self:
+        """One mixture of the components of all, for the same rows."""
+        raise self.without("a mixture with others")
+
     # --- moments ------------------------------------------------------------------------------------------------
 
     @property

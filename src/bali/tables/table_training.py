@@ -23,7 +23,7 @@ from bali.tables.opening import Table
 from bali.tables.table_model import TableModel
 from bali.tables.table_scores import COVERAGE, Scores
 from bali.tables.target_column import Target, Task, learn_target
-from bali.training.race import Progress
+from bali.training.table_fit import Progress
 
 MIN_ROWS = 2
 #: Of fewer rows, all are learned from: one or two kept aside would say nothing.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from bali.training.race import Progress as Step
+from bali.training.table_fit import Progress as Step
 
 
 @contextmanager

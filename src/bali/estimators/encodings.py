@@ -1,0 +1,91 @@
+"""Ways to show a column to a network: as it is, or also as its position in bins.
+
+A network has to bend a line to follow a column in steps and peaks. With a column's place in each of several quantile bins
+beside it (0 below the bin, 1 above, in between linearly; Gorishniy et al. 2022), every bin has a slope of its own. A column
+of few distinct values has a bin from each value to the next. Which way is better is told by held-out rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bali.inference.schema import SchemaError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Edges of the bins of each column; a column without any is shown only as it is."""
+
+    edges: tuple[Array, ...]
+
+    @classmethod
+    def learn(cls, X: Array, n_bins: int, weight: Array) -> Encoding:
+        """Quantile bins with about equal weight of rows."""
+        return cls(tuple(_edges(column, n_bins, weight) for column in X.T))
+
+    @property
+    def n_bins(self) -> int:
+        """The most of any column."""
+        return max((len(edges) - 1 for edges in self.edges if len(edges)), default=0)
+
+    @property
+    def n_inputs(self) -> int:
+        """Of a network: columns, then bins."""
+        return len(self.edges) + sum(max(len(edges) - 1, 0) for edges in self.edges)
+
+    @property
+    def name(self) -> str:
+        return "as it is" if self.n_bins == 0 else f"with up to {self.n_bins} bins a column"
+
+    def __call__(self, X: Array, scaled: Array) -> Array:
+        """Encoded rows: the columns at unit scale, then the places of X in the bins, from −1 to 1."""
+        parts = [scaled]
+        for column, edges in zip(X.T, self.edges, strict=True):
+            if len(edges):
+                place = (column[:, None] - edges[:-1]) / np.diff(edges)
+                parts.append(2.0 * place.clip(0.0, 1.0) - 1.0)
+        return np.concatenate(parts, axis=1)
+
+    def to_arrays(self) -> dict[str, Array]:
+        counts = np.array([len(edges) for edges in self.edges], dtype=np.int64)
+        return {"counts": counts, "edges": np.concatenate([np.zeros(0), *self.edges])}
+
+    @classmethod
+    def from_arrays(cls, counts: Array, edges: Array) -> Encoding:
+        if len(edges) != counts.sum() or (counts == 1).any():
+            raise SchemaError("its bins are not those of its columns")
+        parts = tuple(np.split(edges, np.cumsum(counts)[:-1]))
+        if any((np.diff(part) <= 0).any() for part in parts):
+            raise SchemaError("the edges of its bins are not in order")
+        return cls(parts)
+
+
+def _edges(column: Array, n_bins: int, weight: Array) -> Array:
+    values, inverse = np.unique(column, return_inverse=True)
+    if n_bins == 0 or len(values) < 3:  # two values are a line already
+        return np.zeros(0)
+    if len(values) > n_bins:
+        share = np.cumsum(np.bincount(inverse, weights=weight)) / weight.sum()
+        inner = np.searchsorted(share, np.linspace(0.0, 1.0, n_bins + 1)[1:-1])
+        values = np.unique(np.concatenate([values[:1], values[inner], values[-1:]]))
+    widths = np.diff(values)
+    # An edge so close to the next one that their distance is rounding would give places that are not numbers.
+    keep = np.concatenate([[True], widths > 1e-12 * max(np.ptp(values), np.finfo(float).tiny)])
+    values = values[keep]
+    return values if len(values) > 2 else np.zeros(0)
+
+
+def distinct(encodings: Sequence[Encoding]) -> list[Encoding]:
+    """Without those that show the same as one before."""
+    found: list[Encoding] = []
+    for encoding in encodings:
+        if not any(all(map(np.array_equal, encoding.edges, known.edges)) for known in found):
+            found.append(encoding)
+    return found

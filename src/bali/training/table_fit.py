@@ -1,0 +1,173 @@
+"""From rows of numbers to a mixture of posteriors: ways of seeing a table that are tried side by side, and what is kept.
+
+Every candidate (an encoding of the columns with a network and a prior) is a stack of members. All of them hold out the same
+groups of rows, a group by two members at least, so that candidates are compared on the same rows and a mixture of members
+is seen on rows that none of them was trained on. Candidates that are clearly behind stop early; those that cannot be told
+from the best are mixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bali.predictive.likelihoods import Likelihood
+from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
+from bali.training.stack_posterior import StackPosterior
+
+Outcome = Literal["converged", "time_limit", "interrupted"]
+#: After these shares of the steps candidates are compared.
+CHECKS_AT = (0.15, 0.3, 0.5, 1.0)
+#: Below this width, threads wait for each other longer than they compute.
+_WIDE = 128
+
+
+#: Steps that are timed where there is a deadline, and those that are taken in any case.
+_TIMED_STEPS, _LEAST_STEPS = 10, 50
+
+
+class _TimeIsUp(Exception):
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way of seeing the table."""
+
+    name: str
+    x: Tensor  # encoded rows, (n, D)
+    sizes: tuple[int, ...]  # of hidden layers and outputs
+    likelihood: Likelihood
+    rules: CourseRules
+    offset: Tensor | None = None  # added to the outputs, where the likelihood has one
+    start: list[Tensor] | None = None  # means to go on from
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar can show."""
+
+    step: int
+    max_steps: int
+    log_likelihood: float
+    validation_score: float | None
+
+
+@dataclass
+class TableFit:
+    """What training found."""
+
+    kept: list[int]  # candidates
+    courses: list[StackCourse]  # of those
+    posteriors: list[StackPosterior]
+    outcome: Outcome
+    scores: dict[str, float]  # log-likelihood of held-out rows by each candidate, as far as it went
+    losses: list[float] = field(default_factory=list)
+    validation: list[tuple[int, float]] = field(default_factory=list)
+
+
+def train_table(
+    candidates: Sequence[Candidate],
+    n_members: int,
+    activation: str,
+    y: Tensor,
+    weight: Tensor,
+    held_out: Tensor,  # (G, n)
+    seed: int,
+    *,
+    n_jobs: int = 1,
+    deadline: float | None = None,
+    on_step: Callable[[Progress], None] | None = None,
+) -> TableFit:
+    """Train all candidates, each `n_members` strong, in turns. `deadline` is a time of `time.monotonic`; `n_jobs` threads
+    serve networks that are wide enough for them.
+
+    Ctrl-C ends the training with the best so far; before the first score there is none that is worth keeping, and it is
+    raised.
+    """
+    masks = held_out[torch.arange(n_members, device=held_out.device) % len(held_out)]
+    courses = []
+    for number, candidate in enumerate(candidates):
+        generator = torch.Generator(device=y.device).manual_seed(seed + 7919 * number)
+        sizes = [candidate.x.shape[1], *candidate.sizes]
+        means = candidate.start or initial_means(n_members, sizes, generator, candidate.x.dtype)
+        data, rules = StackData(candidate.x, y, weight, masks), candidate.rules
+        courses.append(StackCourse(means, activation, candidate.likelihood, data, rules, generator, candidate.offset))
+    outcome: Outcome = "converged"
+    running = list(range(len(candidates)))
+    try:
+        if deadline is not None:
+            _shorten(courses, deadline)
+        for share, number in itertools.product(CHECKS_AT, range(len(candidates))):
+            if number in running:
+                course = courses[number]
+                until = round(share * course.rules.n_steps)
+                with _threads(n_jobs if min(candidates[number].sizes[:-1], default=0) >= _WIDE else 1):
+                    for step in course.run(until):
+                        if on_step is not None:
+                            total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
+                            score = max(c.scores[-1][1] for c in courses if c.scores)
+                            on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
+                        if deadline is not None and time.monotonic() > deadline and step < until:
+                            raise _TimeIsUp
+            if number == len(candidates) - 1:
+                running = [i for i in running if not _is_behind(courses[i], _best(courses, running), 2.0)]
+    except _TimeIsUp:
+        outcome = "time_limit"
+    except KeyboardInterrupt:
+        if not all(courses[i].scores for i in running):
+            raise
+        outcome = "interrupted"
+    running = [i for i in running if courses[i].scores] or running[:1]
+    best = _best(courses, running)
+    kept = [i for i in running if not _is_behind(courses[i], best, 1.0)]
+    kept = [i for i in kept if type(courses[i].likelihood) is type(best.likelihood)]
+    found = [courses[i] for i in kept]
+    posteriors = [StackPosterior.around(c.curvature(), c.n_data, activation) for c in found]
+    scores = {c.name: courses[i].scores[-1][1] for i, c in enumerate(candidates) if courses[i].scores}
+    return TableFit(kept, found, posteriors, outcome, scores, found[0].losses, found[0].scores)
+
+
+def _shorten(courses: Sequence[StackCourse], deadline: float) -> None:
+    """Courses that would take too long become shorter, as a few steps of each tell; no course is cut off before its end."""
+    seconds = 0.0
+    for course in courses:
+        start = time.monotonic()
+        for _ in course.run(min(_TIMED_STEPS, course.rules.n_steps)):
+            pass
+        seconds += (time.monotonic() - start) / _TIMED_STEPS
+    affordable = max(_LEAST_STEPS, int((deadline - time.monotonic()) / seconds))
+    for course in courses:
+        course.rules = replace(course.rules, n_steps=min(course.rules.n_steps, affordable))
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """So many for torch, and afterwards as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _best(courses: Sequence[StackCourse], running: Sequence[int]) -> StackCourse:
+    return min((courses[i] for i in running), key=lambda c: c.best_score.mean().item())
+
+
+def _is_behind(course: StackCourse, best: StackCourse, n_errors: float) -> bool:
+    """Whether its members' scores are worse than those of the best, pair by pair, by so many standard errors."""
+    if course is best or not course.scores:
+        return False
+    gap = (course.best_score - best.best_score).double()
+    error = gap.std().item() / math.sqrt(len(gap)) if len(gap) > 1 else math.inf
+    return bool(gap.mean().item() > n_errors * error)
