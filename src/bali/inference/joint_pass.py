@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from bali.conjugate.linalg import NumericalError
 from bali.inference.distributed import Group
 from bali.inference.inputs import Inputs, n_rows, tensors
-from bali.inference.network import Call, Network
+from bali.inference.network import Network
+from bali.inference.recording import Call
 from bali.inference.row_sums import RowSums, gram_sums
 from bali.layers.layer import Layer, UnsupportedLayerError
 from bali.predictive.likelihoods import Likelihood
