@@ -28,6 +28,8 @@ FORMAT = "bali"
 VERSION = 1
 #: Characters of a header: more than any model needs, and little enough to be read at once.
 LONGEST_HEADER = 2**25
+#: Values in a header: each takes up to thirty times the memory of its characters.
+MOST_VALUES = 2**21
 #: What a file is whose content cannot be right, and what to do.
 DAMAGED = "is damaged or was written by another version of bali", "; train the model again"
 _HEADER = {"format", "kind", "version", "meta", "by_column"}
@@ -51,7 +53,7 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tens
         "meta": json.dumps(meta, allow_nan=True),
         "by_column": json.dumps(by_column),
     }
-    if sum(map(len, header.values())) > LONGEST_HEADER:
+    if _is_too_long(header):
         raise ModelFileError(f"what is to be written about {kind!r} beside its tensors is too long for a header")
     laid_out = {name: t.mT if name in by_column else t for name, t in tensors.items()}
     stored = {name: t.detach().cpu().contiguous() for name, t in laid_out.items()}
@@ -119,8 +121,13 @@ def _check_header(header: Mapping[str, str], kind: str) -> None:
         raise ModelFileError(f"has format version {version[:9]}, this bali reads up to {VERSION}: upgrade bali-torch")
     if header.get("kind") != kind:
         raise ModelFileError(f"holds a {header.get('kind', '')[:50]!r}, expected a {kind!r}")
-    if sum(map(len, header.values())) > LONGEST_HEADER:
-        raise ModelFileError(f"has a damaged header (longer than {LONGEST_HEADER:,} characters)")
+    if _is_too_long(header):
+        raise ModelFileError(f"has a damaged header (more than {LONGEST_HEADER:,} characters or {MOST_VALUES:,} values)")
+
+
+def _is_too_long(header: Mapping[str, str]) -> bool:
+    n_values = sum(text.count(mark) for text in header.values() for mark in ",[{")
+    return n_values > MOST_VALUES or sum(map(len, header.values())) > LONGEST_HEADER
 
 
 def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:

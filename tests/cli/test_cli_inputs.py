@@ -20,11 +20,12 @@ from typer.testing import CliRunner
 
 from bali import files
 from bali.cli.app import app
+from bali.tables import table_training
 from bali.tables.errors import TableError
 from bali.tables.opening import open_table
 from bali.tables.table_model import load_table_model
 from bali.tables.writing import without_formulas
-from support.houses import PRICE, QUICK, houses, run, write_houses
+from support.houses import DEAR, PRICE, QUICK, houses, run, write_houses
 
 
 @pytest.mark.parametrize("as_gzip", [False, True])
@@ -145,6 +146,13 @@ def test_a_record_that_somebody_made_is_refused_or_reported(tmp_path: Path, hous
         assert "<script>" not in page
         assert '" onload="' not in page
     assert refused > len(places) / 2
+
+
+def test_a_record_of_many_classes_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_training, "MAX_RECORDED_NUMBERS", 6)
+    assert run("fit", write_houses(tmp_path), *DEAR, *QUICK, "--out", tmp_path / "m").exit_code == 0
+    record = load_table_model(tmp_path / "m").record
+    assert (record["n_holdout"], len(record["holdout"]["row"])) == (8, 3)
 
 
 def test_headers_that_are_none(tmp_path: Path) -> None:

@@ -250,6 +250,20 @@ def test_headers_of_any_kind(meta: str, tmp_path: Path) -> None:
         bali.load(path)
 
 
+def test_a_header_cannot_ask_for_much_more_memory_than_it_has_characters(tmp_path: Path) -> None:
+    meta = '{"a": [' + "[]," * 5_000_000 + "[]]}"
+    header = {"format": "bali", "kind": KIND, "version": "1", "meta": meta, "by_column": "[]"}
+    path = tmp_path / "wide"
+    path.write_bytes(safetensors_bytes({"a": torch.zeros(2)}, metadata=header))
+    tracemalloc.start()
+    with pytest.raises(ModelFileError, match=r"more than .* values"):
+        bali.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 5 * len(meta)
+    tracemalloc.stop()
+    with pytest.raises(ModelFileError, match="too long for a header"):
+        files.write(path, KIND, {"a": [0] * 3_000_000}, {})
+
+
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         bali.load(tmp_path / "nowhere")

@@ -37,6 +37,18 @@ def test_fit_takes_a_module(module: Any) -> None:
         bali.fit(module, (X, Y), bali.likelihoods.Gaussian())
 
 
+@pytest.mark.parametrize("module", [nn.Identity(), nn.Sequential(nn.Flatten(), nn.ReLU())])
+def test_fit_takes_a_module_with_parameters(module: nn.Module) -> None:
+    with pytest.raises(ValueError, match="has no parameters to learn"):
+        bali.fit(module, (X, Y), bali.likelihoods.Gaussian())
+
+
+@pytest.mark.parametrize("data", [(3.0, Y), (X, 3.0), (torch.tensor(3.0), torch.tensor(3.0))])
+def test_a_number_is_no_data(data: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        bali.fit(nn.Linear(3, 1), data, bali.likelihoods.Gaussian(), epochs=1, verbose=False)
+
+
 @pytest.mark.parametrize(("name", "least"), [("members", 1), ("epochs", 0), ("batch_size", 1)])
 @pytest.mark.parametrize("value", [-1, 1.5, "x", float("nan"), [], float("inf")])
 def test_counts_are_whole_numbers(name: str, least: int, value: Any) -> None:

@@ -13,10 +13,10 @@ from bali_benchmarks.lines import append_line, read_lines, write_lines
 SUBJECTS = {
     "files": """
 Files of `BALIRegressor`, `BALIClassifier`, `bali fit`, `LayerwiseInference.save` and `bali.fit` (fitted networks and
-checkpoints), damaged (bits, digits, pieces, ends) or crafted (other values, fields and tensors, most with a digest that is
-right). A `ModelFileError` (or, for a state or a checkpoint of other settings, a `ValueError`), or the predictions of the
-original; a crafted file may also be another model with finite predictions. At most a second of this process, memory within
-twice that of loading the intact file (and 16 MB, which measurements may be off by), no crash.""",
+checkpoints), damaged (bits, digits, pieces, ends) or, but for checkpoints, crafted (other values, fields and tensors, most
+with a digest that is right). A `ModelFileError` (or, for a state of other settings, a `ValueError`), or the predictions of
+the original; a crafted file may also be another model with finite predictions. At most a second of this process, memory
+within twice that of loading the intact file (and 8 MB, which measurements may be off by), no crash.""",
     "tables": """
 Damaged CSV, gzip and Parquet files. Refused in one line, or read as Python's own reader reads them.""",
     "small": """

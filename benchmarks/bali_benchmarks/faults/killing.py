@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bali_benchmarks.faults.campaign import FaultError
+
 _WATCHED = ("open", "os.", "shutil.", "tempfile.", "ctypes.dlsym")
 #: A table to read: nothing is written there.
 _INPUT = "t.csv"
@@ -43,7 +45,10 @@ def killed(work: Callable[[], object], folder: Path, moment: Moment) -> bool:
     if moment.seconds is not None:
         time.sleep(moment.seconds)
         os.kill(child, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    status = os.waitpid(child, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise FaultError("it was not killed, and ended badly")
+    return os.WIFSIGNALED(status)
 
 
 def run_in_fork(work: Callable[[], object]) -> int:

@@ -30,7 +30,10 @@ def tensors(x: Inputs) -> list[Tensor]:
 
 def n_rows(x: Inputs, dim: int = 0) -> int:
     """The number of examples, which all tensors must agree on."""
-    sizes = {part.shape[dim] for part in tensors(x)}
+    parts = tensors(x)
+    if any(part.dim() <= dim for part in parts):
+        raise ValueError("x is a single number or has one among its tensors; their first dimension are the examples")
+    sizes = {part.shape[dim] for part in parts}
     if len(sizes) != 1:
         raise ValueError(f"the tensors of x have different numbers of rows: {sorted(sizes)}")
     return sizes.pop()

@@ -28,8 +28,8 @@ from bali.training.table_fit import Progress
 MIN_ROWS = 2
 #: Of fewer rows, all are learned from: one or two kept aside would say nothing.
 MIN_ROWS_TO_SCORE = 20
-#: Held-out rows that a model's record keeps for the report.
-MAX_RECORDED_ROWS = 2000
+#: Held-out rows that a model's record keeps for the report, and how many numbers they may have: one a class.
+MAX_RECORDED_ROWS, MAX_RECORDED_NUMBERS = 2000, 400_000
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ def _score(
     """Metrics of the held-out rows, the record of (some of) them, and what is to be said about them."""
     if len(held_out) == 0:
         return {}, {}, []
-    kept = held_out
-    if len(held_out) > MAX_RECORDED_ROWS:
-        kept = np.sort(np.random.default_rng(seed).choice(held_out, MAX_RECORDED_ROWS, replace=False))
+    kept, n_kept = held_out, min(MAX_RECORDED_ROWS, MAX_RECORDED_NUMBERS // max(len(model.target.classes), 1))
+    if len(held_out) > n_kept:
+        kept = np.sort(np.random.default_rng(seed).choice(held_out, n_kept, replace=False))
     scores, pieces = Scores(model.target), []
     for start in range(0, len(held_out), model.rows_at_once):
         rows = held_out[start : start + model.rows_at_once]

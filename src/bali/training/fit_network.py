@@ -91,6 +91,8 @@ def fit(
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+    if not any(p.is_floating_point() for p in module.parameters()):
+        raise ValueError(f"the module, of type {type(module).__name__}, has no parameters to learn")
     likelihood = as_likelihood(likelihood)
     for name, count, least in (("members", members, 1), ("epochs", epochs, 0), ("batch_size", batch_size, 1)):
         if not (isinstance(count, Integral) and count >= least) and (count is not None or name == "members"):
