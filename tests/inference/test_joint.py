@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from bali.inference.joint import JointLayer, Pace, advance, take_in
+from bali.inference.joint import JointLayer, Pace, advance, needs_statistics, proposed_step, take_in
 from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
 from bali.inference.width import layer_posterior
@@ -118,3 +118,35 @@ def test_the_width_is_that_of_laplace_whatever_the_step_size(step_size: float) -
     laplace = float((far @ torch.linalg.solve(hessian, far)).sqrt())
     ours = float(posterior.output_covariance(far[None]).sqrt())
     assert 0.75 < ours / laplace < 1.25
+
+
+def test_the_divergence_of_a_step_is_that_of_both_curvatures() -> None:
+    """tr(ΔᵀAΔS)/2, also where how S weighs it is known from an earlier step."""
+    x, y = randn(30, 5, seed=6), torch.randint(3, (30,), generator=seeded(7))
+    network, pace = Network(nn.Linear(5, 3).double()), Pace(0.5, kl_bound=1.0)
+    layer = JointLayer(network.layers[""].weights(), None, VARIANCE)
+    seen = joint_pass(network, Categorical(), Link(), x, y, None)
+    layer = take_in(layer, seen.sums[""], len(x), 1, pace)
+    step, steepness, divergence = proposed_step(layer, N, pace)
+    assert layer.inputs is not None
+    assert layer.gradients is not None
+    expected = 0.5 * torch.trace(step.mT @ layer.inputs.dense() @ step @ layer.gradients)
+    torch.testing.assert_close(divergence, expected, rtol=1e-8, atol=0.0)
+    *_, again = proposed_step(replace(layer, steepness=steepness), N, pace)
+    torch.testing.assert_close(again, divergence, rtol=1e-10, atol=0.0)
+
+
+def test_steps_without_statistics_keep_the_curvatures_and_take_in_gradients() -> None:
+    x, y = randn(30, 5, seed=6), torch.randint(3, (30,), generator=seeded(7))
+    network, pace = Network(nn.Linear(5, 3).double()), Pace(0.5, kl_bound=1.0, momentum=0.5)
+    layer = JointLayer(network.layers[""].weights(), None, VARIANCE)
+    assert [step for step in range(1, 17) if needs_statistics(step)] == [1, 2, 3, 4, 5, 8, 12, 16]
+    for step in range(1, 6):
+        sums = joint_pass(network, Categorical(), Link(), x, y, None, step).sums[""]
+        layer = take_in(layer, sums, len(x), step, pace)
+    light = joint_pass(network, Categorical(), Link(), x[:10], y[:10], None, None).sums[""]
+    after = take_in(layer, light, 10, 6, pace)
+    assert after.inputs is layer.inputs
+    assert after.gradients is layer.gradients
+    assert layer.drive is not None
+    torch.testing.assert_close(after.drive, 0.5 * (layer.drive + light.xy), rtol=1e-12, atol=1e-12)

@@ -74,16 +74,16 @@ def test_noise_of_outputs_has_the_distribution_of_weight_samples(max_block: int,
     monkeypatch.setattr(fit_network, "MAX_BLOCK", max_block)
     x = torch.randn(30, 5, generator=seeded(3))
     net = perceptron()
-    model, n = fitted(net, x), 20_000
+    model, n = fitted(net, x), 3_000
     assert (model.posteriors["0"].mean.dim() == 4) == (max_block == 3)
     rows = x[:4]
     with model.network.evaluating():
         ours, theirs = model.linked_outputs(rows, n), by_weights(model, rows, n, 9)
     scale = theirs.std(0)
     torch.testing.assert_close(ours.mean(0) / scale, theirs.mean(0) / scale, rtol=0.0, atol=5 * (2 / n) ** 0.5)
-    torch.testing.assert_close(ours.std(0) / scale, torch.ones_like(scale), rtol=0.06, atol=0.0)
+    torch.testing.assert_close(ours.std(0) / scale, torch.ones_like(scale), rtol=0.0, atol=5 * n**-0.5)
     correlation = [torch.corrcoef(z[:, 0].T)[0, 1] for z in (ours, theirs)]
-    assert float((correlation[0] - correlation[1]).abs()) < 0.05
+    assert float((correlation[0] - correlation[1]).abs()) < 0.1
 
 
 def test_a_row_is_predicted_the_same_in_any_company() -> None:

@@ -13,6 +13,9 @@ where N P · E[x g] = (M − M₀) / σ², whatever α, δ and the gradients are
 whole one for units whose gradients vanish. All layers' steps are shortened together where the Kullback-Leibler divergence
 between the old and the new outputs, estimated from A and S, would exceed a bound: a step that would ruin the fit is not
 taken.
+
+XᵀG is what autograd gives as the gradient of the weights, at every step. A and S change slowly: their averages take in
+every fourth batch, and the factor of A + δI serves twenty steps. The other steps cost little more than an optimizer's.
 """
 
 from __future__ import annotations

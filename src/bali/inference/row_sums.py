@@ -63,20 +63,20 @@ def gram_sums(
     """XᵀX, GᵀG and the number of rows of all calls of a layer."""
     counts = [layer.n_rows(g) for g in gradients]
     size = -(-enough_rows(layer.n_inputs) // len(counts))
-    of_calls = [
+    of_calls: list[tuple[Tensor | Tokens, Tensor]] = [
         _rows_of_call(layer, x, g, n, size, start * len(counts) + i)
         for i, (x, g, n) in enumerate(zip(inputs, gradients, counts, strict=True))
     ]
     if len(of_calls) > 1 and len(set(counts)) == 1 and not layer.has_tokens:  # one product instead of many
-        of_calls = [tuple(torch.cat(parts, dim=-2) for parts in zip(*of_calls, strict=True))]  # type: ignore[arg-type]
-        counts = [sum(counts)]
+        x, g = ([part for part in parts if isinstance(part, Tensor)] for parts in zip(*of_calls, strict=True))
+        of_calls, counts = [(torch.cat(x, dim=-2), torch.cat(g, dim=-2))], [sum(counts)]
     xx, yy = [], []
-    for (x, g), n in zip(of_calls, counts, strict=True):
-        of_inputs, of_gradients = input_gram(x, bias=layer.has_bias, root=None), _gradient_gram(g)
-        if not isinstance(x, Tokens) and x.shape[-2] < n:
-            of_inputs.scale_(n / x.shape[-2])
+    for (rows, at_outputs), n in zip(of_calls, counts, strict=True):
+        of_inputs, of_gradients = input_gram(rows, bias=layer.has_bias, root=None), _gradient_gram(at_outputs)
+        if not isinstance(rows, Tokens) and rows.shape[-2] < n:
+            of_inputs.scale_(n / rows.shape[-2])
         xx.append(of_inputs)
-        yy.append(of_gradients.mul_(n / g.shape[-2]))
+        yy.append(of_gradients.mul_(n / at_outputs.shape[-2]))
     total = functools.reduce(lambda a, b: a.plus(b), xx)
     return total, functools.reduce(operator.add, yy), float(sum(counts))
 

@@ -76,11 +76,12 @@ class ConvolutionLayer(Layer):
     def _of_positions(self, values: Tensor, index: Tensor, features: int) -> Tensor:
         """Of values (n, C, *positions, ...) the rows with these numbers."""
         dims = len(self._module.kernel_size)
-        places: list[Tensor] = []
+        places: list[Tensor | slice] = []
         for size in reversed(values.shape[2 : 2 + dims]):
             places.insert(0, index % size)
             index = index.div(size, rounding_mode="floor")
-        chosen = values[(index, slice(None), *places)]  # (m, C, ...)
+        places[:0] = [index, slice(None)]
+        chosen = values[tuple(places)]  # (m, C, ...)
         return self._drop_single_group(chosen.reshape(len(index), self._module.groups, features).transpose(0, 1))
 
     def gradient_matrix(self, gradients: Sequence[Tensor]) -> Tensor:

@@ -91,8 +91,9 @@ class Fitted:
     def predict(self, x: Any, n_samples: int = 64) -> Predictive:
         """The predictive distribution of new observations at x, in the units of the targets.
 
-        x is what the module's forward takes: a tensor, array, or a tuple or dict of them. The same weight samples serve all
-        rows. Where x requires gradients, the prediction can be differentiated with respect to it.
+        x is what the module's forward takes: a tensor, array, or a tuple or dict of them. A row is predicted the same
+        whichever rows it comes with; for functions that all rows share, see `sample`. Where x requires gradients, the
+        prediction can be differentiated with respect to it.
         """
         chunks = list(self.predict_chunks(x, n_samples))
         return chunks[0] if len(chunks) == 1 else concatenate(chunks)

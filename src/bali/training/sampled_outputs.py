@@ -1,9 +1,9 @@
 """Outputs of a network under weight samples, at less than a plain pass for each.
 
 A linear layer that takes in the data, one row an example, needs no weights: under its posterior an output row is
-x M + s(x) e with s(x)² = xᵀRx and e ~ N(0, Σ). The mean and s(x) are computed once for all samples, and a sample is a draw of
-e. Each row has the distribution that weight samples give it; that rows share e, as they would share weights, makes a row's
-prediction the same whichever rows it comes with.
+x M + s(x) e with s(x)² = xᵀRx and e ~ N(0, Σ). The mean and s(x) are computed once for all samples, and a sample is a draw
+of e. Each row has the distribution that weight samples give it; that rows share e, as they would share weights, makes the
+prediction of a row the same whichever rows it comes with.
 
 Weights of all other layers are drawn and written into the module, and rows pass through it in chunks that stay in the cache.
 """
