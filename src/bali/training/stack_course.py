@@ -245,13 +245,14 @@ class StackCourse:
 
     @torch.no_grad()
     def curvature(self, max_rows: int = 20_000) -> list[StackLayer]:
-        """Layers at the best means with A and S of the rows that each member trained on."""
+        """Layers at the best means with A and S of the rows that each member trained on, or of every so many of them."""
         layers = [replace(layer, mean=mean, drive=None) for layer, mean in zip(self.layers, self.best, strict=True)]
         sums: list[list[Tensor]] = [[] for _ in layers]
         total = torch.zeros_like(self.n_data)
-        for start in range(0, min(len(self.data.x), max_rows), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            weight = self.data.train_weight[:, rows]
+        # Tables come sorted by their first column, so that the first rows would be no fair sample.
+        sample = torch.arange(0, len(self.data.x), -(-len(self.data.x) // max_rows), device=self.data.x.device)
+        for rows in sample.split(AT_ONCE):
+            weight = self.data.weight[rows] * ~self.data.held_out[:, rows]
             with torch.enable_grad():
                 z, inputs, outputs = forward(self.best, self.activation, self.data.x[rows])
             gradient = self._evaluate(z.detach(), self.data.y[rows])[1]

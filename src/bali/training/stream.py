@@ -52,7 +52,10 @@ class Stream:
             )
         self.course.layers = layers
         if posterior.noise is not None:
-            self.course.best_noise = posterior.noise.expand(stack.n_members, -1, -1).clone()
+            noise, rows = posterior.noise, posterior.row_noise
+            if rows is not None:  # a stream has the same noise in every row: that of a typical one
+                noise = noise * rows.unit[:, None].double() * rows.unit.double()
+            self.course.best_noise = noise.expand(stack.n_members, -1, -1).clone()
 
     def step(self, x: Tensor, y: Tensor, weight: Tensor) -> float:
         """One step; the mean log-likelihood of its rows before it."""

@@ -73,7 +73,7 @@ def _with_noise(
     start = replace(posterior, noise=_covariance(residual, held_weight), row_noise=row_noise)
     parts = []
     for group_rows, members in groups:
-        few = group_rows[: max(1, _MOST_ROWS // len(groups))]
+        few = _some(group_rows, len(groups))
         found = start.predictive([x[few] for x in encoded], 1, members)
         assert isinstance(found, RegressionPredictive)
         # The scale is that of the means of the members that hold the row out, as it was learnt.
@@ -81,6 +81,11 @@ def _with_noise(
     scale, dof = _noise_of_many(parts, posterior.n_members)
     assert start.noise is not None
     return replace(start, noise=start.noise * scale**2, noise_dof=dof)
+
+
+def _some(rows: Tensor, n_groups: int) -> Tensor:
+    """Every so many rows of a group; the first ones would be no fair sample, as tables come sorted."""
+    return rows[:: -(-len(rows) * n_groups // _MOST_ROWS)]
 
 
 def _noise_of_many(parts: Sequence[Part], n_members: int) -> tuple[float, float]:
@@ -125,7 +130,7 @@ def _with_width(
 ) -> TablePosterior:
     if not groups:
         return posterior
-    few = [(rows[: max(1, _MOST_ROWS // len(groups))], members) for rows, members in groups]
+    few = [(_some(rows, len(groups)), members) for rows, members in groups]
 
     def parts(width: float) -> list[Part]:
         at = replace(posterior, width=width)
