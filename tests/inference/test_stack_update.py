@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,7 @@ Array = NDArray[np.float64]
 def start(sizes: tuple[int, ...] = (3, 5, 2), k: int = K) -> list[StackLayer]:
     return [
         StackLayer(randn(k, n_in + 1, n_out, seed=7 + place), VARIANCES[place], f"layer {place}")
-        for place, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True))
+        for place, (n_in, n_out) in enumerate(itertools.pairwise(sizes))
     ]
 
 
@@ -50,7 +51,9 @@ def rows() -> tuple[Tensor, Tensor, Tensor]:
     return x, y, weight.double()
 
 
-def passed(layers: list[StackLayer], x: Tensor, y: Tensor, weight: Tensor, likelihood: Likelihood | None = None) -> StackPass:
+def passed(
+    layers: list[StackLayer], x: Tensor, y: Tensor, weight: Tensor, likelihood: Likelihood | None = None
+) -> StackPass:
     z, inputs, outputs = forward([layer.mean for layer in layers], nn.Tanh(), x)
     _, gradient = (likelihood or Bernoulli()).evaluate(z.detach(), y.expand(len(z), *y.shape))
     return StackPass(inputs, backward(outputs, gradient * weight[..., None]), weight)

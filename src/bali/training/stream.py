@@ -48,7 +48,9 @@ class Stream:
             gradients = (known.output_basis * known.output_values.unsqueeze(-2)) @ known.output_basis.mT
             own = layer.mean.dtype
             layers.append(
-                replace(layer, mean=known.mean.to(own), inputs=Dense(inputs.to(own), layer.label), gradients=gradients.to(own))
+                replace(
+                    layer, mean=known.mean.to(own), inputs=Dense(inputs.to(own), layer.label), gradients=gradients.to(own)
+                )
             )
         self.course.layers = layers
         if posterior.noise is not None:

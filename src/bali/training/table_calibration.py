@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -146,8 +146,7 @@ def _with_width(
 def _tempered(parts: Sequence[Part]) -> tuple[float, float]:
     """Log-likelihood of the held-out rows at the best temperature, and that one."""
     temperature = 1.0
-    finish: Callable[[Part], Tensor] = lambda p: p.predictive.log_prob(p.y)
     if isinstance(parts[0].predictive, ClassPredictive):
         temperature = fit_temperature(parts)
-        finish = lambda p: p.predictive.tempered(temperature).log_prob(p.y)
-    return sum(float((finish(p) * p.weight).sum()) for p in parts), temperature
+        parts = [p._replace(predictive=p.predictive.tempered(temperature)) for p in parts]
+    return sum(float((p.predictive.log_prob(p.y) * p.weight).sum()) for p in parts), temperature

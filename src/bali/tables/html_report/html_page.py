@@ -95,8 +95,8 @@ def _learning(model: BALIEstimator) -> Picture | None:
     if model.validation_scores_:
         caption += (
             " Validation rows are not trained on: where their line rises while the other falls, the networks only learn the "
-            "training rows by heart. So every network keeps the state with its best validation score so far, which this line "
-            "shows."
+            "training rows by heart. So every network keeps the state with its best validation score; the line is that of "
+            "the best so far."
         )
     return _picture(
         "learning", "Learning curve", caption, report_figures.learning_curve,
