@@ -24,7 +24,7 @@ from bali.estimators.fitted_table import FittedTable
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
 from bali.layers.activations import ACTIVATIONS
-from bali.training.folds import merged_rows, validation_masks
+from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import best_constant, initial_means
 from bali.training.stream import Stream
@@ -121,7 +121,7 @@ class BALIEstimator(FittedTable):
         if not go_on:
             self._start(rows, values, weight)
         recipe = self.recipe_
-        masks = self._masks(rows, values)
+        held_out = self._held_out(rows, values, weight)
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
         found = train_table(
@@ -130,7 +130,7 @@ class BALIEstimator(FittedTable):
             recipe.activation,
             t,
             w,
-            masks,
+            held_out,
             recipe.seed,
             n_jobs=self._n_jobs(),
             deadline=None if time_limit is None else started + 0.8 * time_limit,
@@ -143,7 +143,7 @@ class BALIEstimator(FittedTable):
             [c.x for c in kept],
             t,
             w,
-            masks,
+            held_out,
             recipe.seed,
             kept[0].offset,
         )
@@ -158,13 +158,14 @@ class BALIEstimator(FittedTable):
         self.health().warn(stacklevel=3)
         return self
 
-    def _masks(self, rows: Array, values: Array) -> Tensor:
-        """Groups (G, n) of held-out rows; none where rows are so few that each is needed."""
+    def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
+        """Groups (G, n) of held-out rows, as shares of their weights."""
         recipe = self.recipe_
         if recipe.held_out_share == 0.0:
-            return torch.zeros(1, len(rows), dtype=torch.bool, device=self._device)
-        masks = validation_masks(rows, values, recipe.n_groups, recipe.held_out_share, recipe.seed)
-        return torch.as_tensor(masks, device=self._device)
+            return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
+        return self._tensor(
+            held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed)
+        )
 
     def _candidates(
         self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool

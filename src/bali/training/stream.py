@@ -63,7 +63,7 @@ class Stream:
         """One step; the mean log-likelihood of its rows before it."""
         course = self.course
         self.n_seen += float(weight.sum())
-        course.data = _nothing_held_out(len(course.means[0]), x, y, weight)
+        course.see(_nothing_held_out(len(course.means[0]), x, y, weight))
         course.n_data = torch.full_like(course.n_data, self.n_seen)
         course.one_step(torch.arange(len(x), device=x.device))
         return -course.losses[-1]

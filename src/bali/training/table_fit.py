@@ -78,7 +78,7 @@ def train_table(
     activation: str,
     y: Tensor,
     weight: Tensor,
-    held_out: Tensor,  # (G, n)
+    held_out: Tensor,  # (G, n), shares of the rows' weights
     seed: int,
     *,
     n_jobs: int = 1,
