@@ -103,7 +103,7 @@ def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) ->
 
     record = model.record
     talk.notes(record["notes"][n_notes_said:])
-    steps = f"{plural(model.estimator.n_iter_, 'step')} (best: {model.estimator.best_iter_})"
+    steps = plural(model.estimator.n_iter_, "step")
     talk.say(f"trained on {plural(record['n_train'], 'row')} in {record['seconds']:.1f} s, {steps}")
     if record["metrics"]:
         talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")

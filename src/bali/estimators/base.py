@@ -1,11 +1,11 @@
-"""What the estimators share: parameters, training, chunks of predictions, files."""
+"""What the estimators share: parameters and training."""
 
 from __future__ import annotations
 
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,40 +15,29 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from bali.estimators import defaults, estimator_files, posterior_files
-from bali.estimators.distributional import Array, DistributionalEstimator
+from bali.estimators import defaults
+from bali.estimators.distributional import Array
 from bali.estimators.encodings import Encoding, distinct
-from bali.estimators.input_scaling import InputScaling
-from bali.estimators.recipe import LIKELIHOODS, Recipe, Stack, make_recipe
-from bali.estimators.table_health import TableHealth, table_health
+from bali.estimators.fitted_table import FittedTable
+from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
 from bali.layers.activations import ACTIVATIONS
-from bali.predictive.mixtures import Predictive
-from bali.training.folds import merged_rows, validation_masks
+from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import best_constant, initial_means
 from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
 from bali.training.table_fit import Candidate, Progress, TableFit, train_table
-from bali.training.table_posterior import TablePosterior
 
-#: Numbers of a prediction at once: components × rows × outputs.
-_NUMBERS_AT_ONCE = 2**21
+#: Rows that tell the best constant output.
+_ENOUGH_ROWS = 20_000
 
 
-class BALIEstimator(DistributionalEstimator):
+class BALIEstimator(FittedTable):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
-    _bends_inputs = True
-    recipe_: Recipe
-    posterior_: TablePosterior
-    encodings_: list[Encoding]  # of each stack of the posterior
-    n_iter_: int
-    n_seen_: float  # rows, by their weights
-    loss_curve_: list[float]
     _stream: Stream | None
 
     def __init__(
@@ -131,8 +120,8 @@ class BALIEstimator(DistributionalEstimator):
         defaults.warn_of_few_rows(len(rows))
         if not go_on:
             self._start(rows, values, weight)
-        recipe, device = self.recipe_, self._device
-        masks = self._masks(rows, values)
+        recipe = self.recipe_
+        held_out = self._held_out(rows, values, weight)
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
         found = train_table(
@@ -141,7 +130,7 @@ class BALIEstimator(DistributionalEstimator):
             recipe.activation,
             t,
             w,
-            masks,
+            held_out,
             recipe.seed,
             n_jobs=self._n_jobs(),
             deadline=None if time_limit is None else started + 0.8 * time_limit,
@@ -154,7 +143,7 @@ class BALIEstimator(DistributionalEstimator):
             [c.x for c in kept],
             t,
             w,
-            masks,
+            held_out,
             recipe.seed,
             kept[0].offset,
         )
@@ -169,13 +158,14 @@ class BALIEstimator(DistributionalEstimator):
         self.health().warn(stacklevel=3)
         return self
 
-    def _masks(self, rows: Array, values: Array) -> Tensor:
-        """Groups (G, n) of held-out rows; none where rows are so few that each is needed."""
+    def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
+        """Groups (G, n) of held-out rows, as shares of their weights."""
         recipe = self.recipe_
         if recipe.held_out_share == 0.0:
-            return torch.zeros(1, len(rows), dtype=torch.bool, device=self._device)
-        masks = validation_masks(rows, values, recipe.n_groups, recipe.held_out_share, recipe.seed)
-        return torch.as_tensor(masks, device=self._device)
+            return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
+        return self._tensor(
+            held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed)
+        )
 
     def _candidates(
         self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool
@@ -195,7 +185,7 @@ class BALIEstimator(DistributionalEstimator):
             n_outputs = self._n_network_outputs(likelihood, t)
             likelihood.targets(t, torch.zeros(len(t), n_outputs, dtype=self._dtype, device=t.device))
             if not likelihood.has_true_targets:
-                few = slice(0, 20_000)
+                few = slice(None, None, -(-len(t) // _ENOUGH_ROWS))  # rows are sorted: every so many are a fair sample
                 offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
             for encoding in ways:
                 label = encoding.name if len(recipe.likelihoods) == 1 else f"{name}, {encoding.name}"
@@ -206,9 +196,6 @@ class BALIEstimator(DistributionalEstimator):
 
     def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
         return int(likelihood.n_outputs(t))
-
-    def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
-        return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
 
     def _remember(self, found: TableFit, kept: Sequence[Candidate]) -> None:
         """The course of the training, as attributes."""
@@ -312,85 +299,3 @@ class BALIEstimator(DistributionalEstimator):
     def _likelihood_names(self) -> tuple[str, ...]:
         """Those to try."""
         raise NotImplementedError
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        found: torch.dtype = getattr(torch, self.recipe_.dtype)
-        return found
-
-    @property
-    def n_members_(self) -> int:
-        """Of all stacks together."""
-        return self.posterior_.n_members
-
-    @property
-    def encoding_(self) -> list[str]:
-        """How the columns are shown to the networks that were kept."""
-        return [encoding.name for encoding in self.encodings_]
-
-    @property
-    def likelihood_(self) -> str:
-        """The likelihood that was kept."""
-        return self.recipe_.stacks[0].likelihood
-
-    # --- prediction ---------------------------------------------------------------------------------------------
-
-    def _rows(self, X: ArrayLike) -> Array:
-        check_is_fitted(self, "posterior_")
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
-        return rows
-
-    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
-        rows, posterior = self._rows(X), self.posterior_
-        components = posterior.n_members if posterior.is_regression else max(self.n_samples, posterior.n_members)
-        widest = max(max(stack.sizes[1:]) for stack in posterior.stacks)
-        at_once = max(64, _NUMBERS_AT_ONCE // (components if posterior.is_regression else posterior.n_members) // widest)
-        at_once = min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
-        for start in range(0, len(rows), at_once):
-            part = rows[start : start + at_once]
-            yield posterior.predictive([self._encoded(encoding, part) for encoding in self.encodings_], self.n_samples)
-
-    def _standard_dist(self, X: ArrayLike) -> Predictive:
-        chunks = list(self._chunks(X))
-        return chunks[0].joined(chunks[1:])
-
-    def check_prediction(self) -> None:
-        """Raises if the posterior cannot predict; the matrices of a file that somebody made need not be covariances."""
-        x = [torch.zeros(1, e.n_inputs, dtype=self._dtype, device=self._device) for e in self.encodings_]
-        replace(self.posterior_).predictive(x, 1)
-
-    def health(self) -> TableHealth:
-        """What was chosen, and each layer's degrees of freedom and condition; and what is off, if anything."""
-        check_is_fitted(self, "posterior_")
-        return table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
-
-    # --- files --------------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
-            gone = ("recipe_", "posterior_", "encodings_", "_stream")
-            state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        saved = state.get("fitted_")
-        super().__setstate__({k: v for k, v in state.items() if k != "fitted_"})
-        if saved is not None:
-            self.restore_fitted_state(saved)
-
-    def fitted_state(self) -> dict[str, Any]:
-        """The recipe, the posterior and the encodings."""
-        meta, tensors = posterior_files.to_plain(self.posterior_, self.encodings_)
-        return {"meta": {"recipe": self.recipe_.to_json(), "posterior": meta}, "tensors": tensors}
-
-    def restore_fitted_state(self, state: dict[str, Any]) -> None:
-        """Build what `fitted_state` gave."""
-        self.recipe_ = Recipe.from_json(state["meta"]["recipe"])
-        plain = state["meta"]["posterior"], state["tensors"]
-        self.posterior_, self.encodings_ = posterior_files.from_plain(self.recipe_, *plain, self._device)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file, which `bali.load` reads without executing anything."""
-        check_is_fitted(self, "posterior_")
-        estimator_files.save(self, path)

@@ -89,7 +89,9 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         given = np.asarray(y)
         if given.dtype.names is None:
             if given.ndim != 2 or given.shape[1] != 2:
-                raise ValueError("durations are an array of two columns, time and event, or scikit-survival's structured array")
+                raise ValueError(
+                    "durations are an array of two columns, time and event, or scikit-survival's structured array"
+                )
             bounds = durations(given[:, 0], given[:, 1])
         else:
             bounds = durations(given)
@@ -118,4 +120,4 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         return 1 if self._has_durations else super()._n_outputs(values)
 
     def _original(self, predictive: Predictive) -> Any:
-        return super()._original(predictive) if self._likelihood_names() == ("gaussian",) else predictive
+        return super()._original(predictive) if self.likelihood_ == "gaussian" else predictive

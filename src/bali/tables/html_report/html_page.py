@@ -68,13 +68,12 @@ def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
 def _about(model: BALIEstimator) -> dict[str, Any]:
     return {
         "kind": type(model).__name__,
-        "members": model.n_members_ * len(model.prior_variance_),
-        "sizes": [str(size) for size in model.layer_sizes_],
+        "members": model.n_members_,
+        "sizes": [str(size) for size in model.recipe_.stacks[0].layer_sizes],
         "activation": model.activation,
         "steps": model.n_iter_,
-        "kept": model.best_iter_,
         "watched": bool(model.validation_scores_),
-        "at_limit": model.n_iter_ >= model.max_steps_,
+        "chosen": {name.capitalize(): value for name, value in model.health().chosen.items() if name != "networks"},
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
 
@@ -91,17 +90,17 @@ def _learning(model: BALIEstimator) -> Picture | None:
         return None
     caption = (
         "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
-        "training rows is the mean of all networks; where several settings are tried side by side, it jumps when one is "
-        "dropped."
+        "training rows is the mean of all networks."
     )
     if model.validation_scores_:
         caption += (
             " Validation rows are not trained on: where their line rises while the other falls, the networks only learn the "
-            "training rows by heart. So the state with the best validation score is kept."
+            "training rows by heart. So every network keeps the state with its best validation score; the line is that of "
+            "the best so far."
         )
     return _picture(
         "learning", "Learning curve", caption, report_figures.learning_curve,
-        model.loss_curve_, model.validation_steps_, model.validation_scores_, model.best_iter_,
+        model.loss_curve_, model.validation_steps_, model.validation_scores_,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def shown_rows(n: int) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(0).choice(n, MAX_POINTS, replace=False))
 
 
-def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: list[float], best: int) -> None:
+def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: list[float]) -> None:
     """Negative log-likelihoods of the batches and of the validation rows, step by step."""
     axes = figure.subplots()
     training = np.asarray(loss)
@@ -37,7 +37,6 @@ def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: 
     if scores:
         validation = -np.asarray(scores)
         axes.plot(steps, validation, color=SECOND, marker="o", markersize=3.5, label="validation rows")
-        axes.axvline(best, color=MUTED, linestyle=":", linewidth=1.3, label="kept")
         seen = np.concatenate([training, validation])
     # The first steps may be far off; the curve's later part is what there is to see.
     late = np.concatenate([training[len(training) // 20 :], seen[len(training) :]])

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bali.inference.health import Health, format_number
+from bali.estimators.table_health import TableHealth
+from bali.inference.health import format_number
 from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
 from bali.tables.html_report.wording import number, percent
 
@@ -64,23 +65,16 @@ def _class_row(held: ClassHoldout, i: int) -> list[str]:
     return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
 
 
-def health(found: Health) -> dict[str, Any]:
+def health(found: TableHealth) -> dict[str, Any]:
     """The layers' numbers, and the sentences about what is off."""
-    heading = ["Layer", "Size", "Set by data", "Condition", "Noise", "Jitter", "Averaged rows", "Log evidence"]
-    rows = []
-    for place, layer in enumerate(found.layers, start=1):
-        kind = "output" if place == len(found.layers) else f"hidden {place}"
-        jitter = "none" if not layer.jitter_count else f"{layer.jitter_largest:.0e}, {layer.jitter_count}×"
-        rows.append(
-            [
-                f"{kind} (‘{layer.name}’)",
-                f"{layer.n_inputs} → {layer.n_outputs}",
-                f"{layer.effective_dof:.1f} of {layer.n_inputs}",
-                format_number(layer.condition_number),
-                number(layer.noise),
-                jitter,
-                number(round(layer.averaged_rows)),
-                number(layer.log_evidence),
-            ]
-        )
+    rows = [
+        [
+            layer.name,
+            f"{layer.n_inputs} → {layer.n_outputs}",
+            f"{layer.effective_dof:.1f} of {layer.n_inputs}",
+            format_number(layer.condition_number),
+        ]
+        for layer in found.layers
+    ]
+    heading = ["Layer", "Size", "Set by data", "Condition"]
     return {"table": Table(heading, rows), "problems": found.problems}
