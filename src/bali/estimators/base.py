@@ -163,9 +163,7 @@ class BALIEstimator(FittedTable):
         recipe = self.recipe_
         if recipe.held_out_share == 0.0:
             return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
-        return self._tensor(
-            held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed)
-        )
+        return self._tensor(held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed))
 
     def _candidates(
         self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool
