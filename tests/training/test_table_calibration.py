@@ -71,7 +71,8 @@ def test_a_row_of_weight_two_is_two_rows() -> None:
     x, y, means = linear(30, 0.4, 0.1, 2)
     times = torch.arange(30) % 2 + 1
     weighted = fitted(x[:19], y[:19], means, torch.ones(1, 19, dtype=torch.bool), times[:19].double())
-    repeated = fitted(*(part[:19].repeat_interleave(times[:19], 0) for part in (x, y)), means, torch.ones(1, 28).bool())
+    x_again, y_again = (part[:19].repeat_interleave(times[:19], 0) for part in (x, y))
+    repeated = fitted(x_again, y_again, means, torch.ones(1, 28, dtype=torch.bool))
     assert weighted.noise is not None
     assert repeated.noise is not None
     torch.testing.assert_close(weighted.noise, repeated.noise)
