@@ -163,9 +163,7 @@ class BALIEstimator(FittedTable):
         recipe = self.recipe_
         if recipe.held_out_share == 0.0:
             return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
-        return self._tensor(
-            held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed)
-        )
+        return self._tensor(held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed))
 
     def _candidates(
         self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool
@@ -265,11 +263,10 @@ class BALIEstimator(FittedTable):
             self.n_iter_, self.n_seen_, self.refused_, self.loss_curve_ = 0, 0.0, 0, []
             self.validation_steps_, self.validation_scores_, self.candidate_scores_ = [], [], {}
         batch = self._encoded(self.encodings_[0], rows), self._target_tensor(values), self._tensor(weight)
-        if getattr(self, "_stream", None) is None:
-            self._stream = self._new_stream(batch, first=first)
-        self.loss_curve_.append(-self._stream.step(*batch))
-        self.n_iter_, self.n_seen_ = self.n_iter_ + 1, self._stream.n_seen
-        self.posterior_ = self._stream.posterior(self.recipe_.seed)
+        self._stream = stream = getattr(self, "_stream", None) or self._new_stream(batch, first=first)
+        self.loss_curve_.append(-stream.step(*batch))
+        self.n_iter_, self.n_seen_ = self.n_iter_ + 1, stream.n_seen
+        self.posterior_ = stream.posterior(self.recipe_.seed)
         if first:
             stack, name = self.posterior_.stacks[0], self.recipe_.likelihoods[0]
             variances = tuple(layer.prior_variance for layer in stack.layers)

@@ -17,7 +17,7 @@ from bali.training.row_noise import RowNoise
 from bali.training.stack_posterior import StackPosterior
 from bali.training.table_posterior import TablePosterior
 
-#: Tensors of a layer's posterior.
+#: Tensors of a layer's posterior, in the order of its fields.
 PARTS = ("mean", "input_basis", "input_values", "output_basis", "output_values")
 
 
@@ -53,8 +53,8 @@ def from_plain(
     for number, stack in enumerate(recipe.stacks):
         layers = []
         for layer, variance in enumerate(stack.prior_variances):
-            parts = {name: on[f"{number}/{layer}/{name}"] for name in PARTS}
-            layers.append(MatrixNormal(**parts, prior_variance=variance))
+            parts = (on[f"{number}/{layer}/{name}"] for name in PARTS)
+            layers.append(MatrixNormal(*parts, variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
         counts, edges = (np.asarray(tensors[f"{number}/{name}"]) for name in ("counts", "edges"))
         encodings.append(Encoding.from_arrays(counts, edges))

@@ -11,9 +11,6 @@ from bali.estimators.recipe import Recipe
 from bali.inference.health import HealthWarning
 from bali.training.table_posterior import TablePosterior
 
-#: A layer whose weights use up this share of the rows leaves little to learn the noise from.
-LARGEST_DOF_SHARE = 0.95
-
 
 @dataclass(frozen=True)
 class LayerLine:

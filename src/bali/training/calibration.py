@@ -104,12 +104,3 @@ class _ClassPart:
         assert isinstance(part.predictive, ClassPredictive)
         self.predictive, self.y = part.predictive, part.y
         self.weight = part.weight.to(part.predictive.component_probabilities.dtype)
-
-
-def calibrated_scores(parts: Sequence[Part]) -> Tensor:
-    """log-likelihoods of the held-out rows, fold after fold, once their own noise or temperature is fitted to them."""
-    if isinstance(parts[0].predictive, ClassPredictive):
-        temperature = fit_temperature(parts)
-        return torch.cat([p.predictive.tempered(temperature).log_prob(p.y) for p in map(_ClassPart, parts)])
-    moments = _row_moments(parts)
-    return torch.as_tensor(moments.log_prob(fit_noise(parts)))

@@ -255,7 +255,8 @@ class StackCourse:
         total = torch.zeros_like(self.n_data)
         # Tables come sorted by their first column, so that the first rows would be no fair sample.
         sample = torch.arange(0, len(self.data.x), -(-len(self.data.x) // max_rows), device=self.data.x.device)
-        for rows in sample.split(AT_ONCE):
+        for start in range(0, len(sample), AT_ONCE):
+            rows = sample[start : start + AT_ONCE]
             weight = self._train_weight[:, rows]
             with torch.enable_grad():
                 z, inputs, outputs = forward(self.best, self.activation, self.data.x[rows])

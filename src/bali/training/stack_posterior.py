@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ class StackPosterior:
         """Some of the members."""
         index = torch.tensor(list(which), device=self.layers[0].mean.device)
         parts = [
-            MatrixNormal(**{f.name: _of(getattr(layer, f.name), index) for f in fields(layer) if f.init})
+            replace(layer, **{name: tensor[index] for name, tensor in _tensors(layer).items()})  # type: ignore[arg-type]
             for layer in self.layers
         ]
         return StackPosterior(tuple(parts), self.activation)
@@ -90,12 +90,9 @@ class StackPosterior:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file holds of it."""
-        found = {}
-        for number, layer in enumerate(self.layers):
-            parts = {f.name: getattr(layer, f.name) for f in fields(layer)}
-            found |= {f"{number}/{name}": value for name, value in parts.items() if isinstance(value, Tensor)}
-        return found
+        return {f"{number}/{name}": t for number, layer in enumerate(self.layers) for name, t in _tensors(layer).items()}
 
 
-def _of(value: object, index: Tensor) -> object:
-    return value[index] if isinstance(value, Tensor) else value
+def _tensors(layer: MatrixNormal) -> dict[str, Tensor]:
+    values = {field.name: getattr(layer, field.name) for field in fields(layer)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}

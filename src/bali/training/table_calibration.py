@@ -132,9 +132,7 @@ def _covariance(residual: Tensor, weight: Tensor) -> Tensor:
     return (residual * weight.double()[:, None]).mT @ residual / weight.double().sum() + 1e-10 * eye
 
 
-def _with_width(
-    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]
-) -> TablePosterior:
+def _with_width(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]) -> TablePosterior:
     if not groups:
         return posterior
     few = [group.some(len(groups)) for group in groups]
