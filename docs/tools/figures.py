@@ -60,5 +60,6 @@ def as_svg(figure: Figure, name: str) -> str:
 
 def _description(figure: Figure) -> str:
     """What the figure says of itself: titles and labels of its axes."""
-    words = [axes.get_title() or f"{axes.get_ylabel()} against {axes.get_xlabel()}" for axes in figure.axes]
-    return "; ".join(word for word in words if word.strip("against ")) or "figure"
+    titles = [axes.get_title() for axes in figure.axes]
+    labels = [f"{axes.get_ylabel()} against {axes.get_xlabel()}" for axes in figure.axes if axes.get_ylabel()]
+    return "; ".join([*filter(None, titles), *labels]) or "figure"

@@ -46,6 +46,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         except (RuntimeError, ValueError) as error:
             raise PluginError(str(error)) from error
         _add(files, config, f"tutorials/{path.stem}.md", pages.tutorial_page(run, path), path)
+        for name, content in (run.files or pages.stand_ins(run, path)).items():
+            files.append(File.generated(config, f"tutorials/{path.stem}/{name}", content=content))
     for name, place in pages.PROJECT.items():
         _add(files, config, place, (ROOT / name).read_text(encoding="utf-8"), ROOT / name)
     _add(files, config, "reference/commands.md", pages.command_line_page(), DOCS / "reference" / "commands.md")
@@ -91,7 +93,7 @@ def _in_order(config: MkDocsConfig) -> list[Path]:
 
 
 def _pages(nav: list[Any]) -> list[str]:
-    found = []
+    found: list[str] = []
     for entry in nav:
         target = next(iter(entry.values())) if isinstance(entry, dict) else entry
         found += _pages(target) if isinstance(target, list) else [target]

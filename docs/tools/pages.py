@@ -1,4 +1,4 @@
-"""Pages that are made when the site is built: tutorials with what came out of them, files that pages link to, the command line."""
+"""Pages that are made when the site is built: tutorials and what came out of them, files that are linked to, commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import merm
 from tutorial_runs import ROOT, Cell, Run
 
 #: Files of the repository that are pages of the site: its place for each.
-PROJECT = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/contributing.md", "SECURITY.md": "project/security.md"}
+PROJECT = {f"{name.upper()}.md": f"project/{name}.md" for name in ("changelog", "contributing", "security")}
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".yml": "yaml"}
 
@@ -21,12 +21,21 @@ def tutorial_page(run: Run, path: Path) -> str:
         parts.insert(1, "!!! warning\n\n    The code was not run when this page was built; `make site` runs it.\n")
         end = ""
     else:
-        end = f" When this page was made it ran in {max(round(run.seconds), 1)} s, with one thread, and what it printed and drew is above."
+        seconds = max(round(run.seconds), 1)
+        end = (
+            f" When this page was made it was run, in {seconds} s of one processor core; what it printed and drew is above."
+        )
     parts.append(
         f'<p class="made" markdown>This page is [one Python file]({path.name}).{end} Its cells are those of a notebook: '
         "an editor that knows notebooks opens it as one.</p>\n"
     )
     return "\n".join(parts)
+
+
+def stand_ins(run: Run, path: Path) -> dict[str, str]:
+    """Of a tutorial that was not run, empty files where it links to what it would leave."""
+    links = [link for cell in run.cells for link in re.findall(rf"\]\({path.stem}/([^)]+)\)", cell.source)]
+    return dict.fromkeys(links, "<!DOCTYPE html><title>not run</title>") if run.seconds is None else {}
 
 
 def _cell(cell: Cell) -> str:
@@ -43,7 +52,8 @@ def source_page(path: Path) -> str:
     """A file of the repository, to read."""
     language = _LANGUAGES.get(path.suffix, "text")
     name = path.relative_to(ROOT)
-    return f"---\ntitle: {name}\nsearch:\n  exclude: true\n---\n\n# `{name}`\n\n````{language}\n{path.read_text(encoding='utf-8')}````\n"
+    front = f"---\ntitle: {name}\nsearch:\n  exclude: true\n---\n\n# `{name}`\n\n"
+    return f"{front}````{language}\n{path.read_text(encoding='utf-8')}````\n"
 
 
 def command_line_page() -> str:
@@ -108,7 +118,8 @@ def mermaid(source: str, *_: object, **__: object) -> str:
     box = re.search(r'viewBox="([-\d.]+) ([-\d.]+) ([-\d.]+) ([-\d.]+)"', svg)
     assert box is not None
     left, top, width, height = (float(number) for number in box.groups())
-    svg = f'<svg viewBox="{left - 40} {top} {width + 80} {height}" role="img" aria-label="diagram">' + svg[svg.index(">") + 1 :]
+    wider = f"{left - 40} {top} {width + 80} {height}"
+    svg = f'<svg viewBox="{wider}" role="img" aria-label="diagram">{svg[svg.index(">") + 1 :]}'
     svg = re.sub(r"<style>.*?</style>", "", svg, flags=re.DOTALL).replace("#333333", "currentColor")
     return f'<div class="diagram">{re.sub(chr(10) + r" *", "", svg)}</div>'
 

@@ -1,8 +1,9 @@
 """Tutorials are Python files in the percent format of notebooks; this runs one and keeps what came out.
 
-`# %% [markdown]` begins a cell of text, in comments, and `# %%` one of code. Code is run cell by cell, in an empty folder and
-with one thread; what a cell prints and the figures that it leaves open are kept behind it. The run is a JSON file whose name
-has a hash of the tutorial and of the library's source, so that a tutorial is run again when either changes, and only then.
+`# %% [markdown]` begins a cell of text, in comments, and `# %%` one of code. Code is run cell by cell, in an empty folder
+and with one thread; what a cell prints and the figures that it leaves open are kept behind it. The run is a JSON file whose
+name has a hash of the tutorial and of the library's source, so that a tutorial is run again when either changes, and only
+then.
 
     python docs/tools/tutorial_runs.py docs/tutorials/first_table.py run.json
 """
@@ -14,10 +15,10 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -45,6 +46,7 @@ class Cell:
 class Run:
     cells: list[Cell]
     seconds: float | None = None  # None: the code was not run
+    files: dict[str, str] = field(default_factory=dict)  # what it left in the folder `keep`, to go beside the page
 
     @property
     def title(self) -> str:
@@ -58,7 +60,7 @@ class Run:
     @classmethod
     def read(cls, path: Path) -> Run:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return cls([Cell(**cell) for cell in content["cells"]], content["seconds"])
+        return cls([Cell(**cell) for cell in content["cells"]], content["seconds"], content["files"])
 
 
 def cells_of(tutorial: Path) -> list[Cell]:
@@ -66,7 +68,9 @@ def cells_of(tutorial: Path) -> list[Cell]:
     heads, bodies = _CELL.findall(text), _CELL.split(text)[1:]
     cells = [_cell("[markdown]" in head, body) for head, body in zip(heads, bodies, strict=True)]
     if not cells or cells[0].kind != "text" or not re.match(r"# .+\n\n\S", cells[0].source):
-        raise ValueError(f"{tutorial.name} must begin with a cell of text: a title ('# # ...'), and a paragraph that says what it is")
+        raise ValueError(
+            f"{tutorial.name} must begin with a cell of text: a title ('# # ...'), and a paragraph that says what it is"
+        )
     return cells
 
 
@@ -97,7 +101,8 @@ def run_of(tutorial: Path, *, execute: bool = True) -> Run:
     kept.parent.mkdir(parents=True, exist_ok=True)
     for older in RUNS.glob(f"{tutorial.stem}-*.json"):
         older.unlink()
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg", "COLUMNS": "100"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where the command `bali` is
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg", "COLUMNS": "100", "PATH": path}
     command = [sys.executable, __file__, str(tutorial), str(kept)]
     done = subprocess.run(command, env=os.environ | one_thread, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
@@ -106,16 +111,18 @@ def run_of(tutorial: Path, *, execute: bool = True) -> Run:
 
 
 def execute(tutorial: Path) -> Run:
+    """Every cell in turn. Seconds are those of a processor core, so that a busy machine does not count."""
     cells, names = cells_of(tutorial), {"__name__": tutorial.stem}
-    started = time.perf_counter()
     for number, cell in enumerate(cells):
         if cell.kind == "code":
             printed = io.StringIO()
             with redirect_stdout(printed):
-                exec(compile(cell.source, f"{tutorial.name}, cell {number}", "exec"), names)
+                exec(compile(cell.source, f"{tutorial.name}, cell {number}", "exec", dont_inherit=True), names)
             cell.printed = printed.getvalue().rstrip()
-            cell.figures = [svg for svg in open_figures(f"f{number}")]
-    return Run(cells, time.perf_counter() - started)
+            cell.figures = list(open_figures(f"f{number}"))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path("keep").glob("*"))}
+    return Run(cells, sum(u.ru_utime + u.ru_stime for u in used), files)
 
 
 def open_figures(name: str) -> Iterator[str]:
@@ -128,12 +135,12 @@ def open_figures(name: str) -> Iterator[str]:
 
 
 def main(tutorial: str, out: str) -> None:
+    import matplotlib.style
     import torch
     from figures import STYLE
-    from matplotlib import rcParams
 
     torch.set_num_threads(1)
-    rcParams.update(STYLE)
+    matplotlib.style.use(STYLE)
     warnings.simplefilter("error")
     path, kept = Path(tutorial).resolve(), Path(out).resolve()
     with tempfile.TemporaryDirectory() as folder:
