@@ -77,7 +77,7 @@ rows = [(x[~known][i, 0], others.probabilities[i]) for i in sure] + [
     (test_x[i, 0], prediction.probabilities[i]) for i in unsure
 ]
 for axes, (image, p) in zip(several.flat, rows, strict=True):
-    axes.imshow(image, cmap="gray_r")
+    axes.imshow(image.numpy(), cmap="gray_r")
     axes.set_title(f"{int(p.argmax())}: {p.max():.0%}", fontsize=9)
     axes.set_axis_off()
 
