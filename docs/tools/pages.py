@@ -114,11 +114,12 @@ def relinked(markdown: str, source: Path, place: str, *, to_source: bool = False
 
 def mermaid(source: str, *_: object, **__: object) -> str:
     """A diagram as an <svg> in the page's colours, so that no script has to be fetched to draw it."""
-    svg = merm.render_diagram(re.sub(r"<br\s*/?>", "<br/>", source))
+    plain = re.sub(r'\|"(.*?)"\|', r"|\1|", re.sub(r"<br\s*/?>", " – ", source))  # merm breaks lines by itself
+    svg = merm.render_diagram(plain)
     box = re.search(r'viewBox="([-\d.]+) ([-\d.]+) ([-\d.]+) ([-\d.]+)"', svg)
     assert box is not None
     left, top, width, height = (float(number) for number in box.groups())
-    wider = f"{left - 40} {top} {width + 80} {height}"
+    wider = f"{left - 90} {top} {width + 180} {height}"
     svg = f'<svg viewBox="{wider}" role="img" aria-label="diagram">{svg[svg.index(">") + 1 :]}'
     svg = re.sub(r"<style>.*?</style>", "", svg, flags=re.DOTALL).replace("#333333", "currentColor")
     return f'<div class="diagram">{re.sub(chr(10) + r" *", "", svg)}</div>'

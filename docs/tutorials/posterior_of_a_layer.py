@@ -64,7 +64,7 @@ print("G", tuple(G.shape))
 # %%
 D = torch.diag(alpha / G.square().mean(0).sqrt())
 Y = (Z + G @ D).detach()
-print("each output moves by", (Y - Z).square().mean(0).sqrt().tolist())
+print("root mean square of the moves, by output:", [round(float(m), 3) for m in (Y - Z).square().mean(0).sqrt()])
 
 # %% [markdown]
 # ## Posterior: R⁻¹, M, U, u

@@ -22,6 +22,12 @@ from support.built_site import ROOT, Page, build_site, dead_links, fetched_elsew
 sys.path.insert(0, str(ROOT / "docs" / "tools"))
 import tutorial_runs
 
+# The site's own script chooses the colours, a moment after the page is there.
+COLOURED = """(async () => {
+  const dark = matchMedia('(prefers-color-scheme: dark)').matches ? 'slate' : 'default';
+  for (let i = 0; i < 100 && ![dark, null].includes(document.body.getAttribute('data-md-color-scheme')); i++)
+    await new Promise(go => setTimeout(go, 50));
+})()"""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 LOOKS: list[tuple[int, Literal["light", "dark"]]] = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 #: Of one tutorial, and of all together, in seconds of one processor core.
@@ -90,7 +96,7 @@ def test_the_landing_page(
 ) -> None:
     script = "[...document.querySelectorAll('.md-button')].map(a => a.textContent.trim())"
     with serving(quick) as address:
-        sight = browser.look(f"{address}/index.html", width=width, scheme=scheme, script=script)
+        sight = browser.look(f"{address}/index.html", width=width, scheme=scheme, script=script, first=COLOURED)
     (tmp_path / "page.png").write_bytes(sight.png)
     assert sight.complaints == []
     assert [url for url in sight.requests if not url.startswith((address, "blob:"))] == []
@@ -193,7 +199,14 @@ def test_every_page_in_a_browser(whole: Path, browser: Browser, tmp_path: Path) 
         for path in sorted(whole.rglob("*.html")):
             name = path.relative_to(whole)
             for width, scheme in ((400, "dark"), (1280, "light")) if name.parts[0] == "source" else LOOKS:
-                sight = browser.look(f"{address}/{name}", width=width, scheme=scheme)  # type: ignore[arg-type]
+                # The choice of colours would be remembered for the next page.
+                sight = browser.look(
+                    f"{address}/{name}",
+                    width=width,
+                    scheme=scheme,  # type: ignore[arg-type]
+                    first=COLOURED,
+                    script="localStorage.clear()",
+                )
                 (tmp_path / f"{str(name).replace('/', '-')}-{width}-{scheme}.png").write_bytes(sight.png)
                 elsewhere = [url for url in sight.requests if not url.startswith((address, "blob:"))]
                 wrong += [f"{name} {width} {scheme}: {what}" for what in sight.complaints + sight.overflowing + elsewhere]

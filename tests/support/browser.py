@@ -113,11 +113,18 @@ class Browser:
             os.close(self._from)
 
     def look(
-        self, page: Path | str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", script: str | None = None
+        self,
+        page: Path | str,
+        *,
+        width: int = 1280,
+        scheme: Literal["light", "dark"] = "light",
+        script: str | None = None,
+        first: str | None = None,
     ) -> Sight:
         """Open a file or an address and look at it from top to bottom.
 
-        `script` is an expression whose value, or what its promise comes to, is returned too.
+        `script` is an expression whose value, or what its promise comes to, is returned too; `first` is one that is waited
+        for before looking.
         """
         address = page if isinstance(page, str) else page.as_uri()
         with self._tab() as tab:
@@ -131,6 +138,8 @@ class Browser:
             self._ask("Page.navigate", tab, url=address)
             while not any(event["method"] == "Page.loadEventFired" for event in self._events):
                 self._events.append(self._read())
+            if first is not None:
+                self._evaluate(first, tab)
             overflowing = self._evaluate(_OVERFLOWING, tab)
             answer = None if script is None else self._evaluate(script, tab)
             picture = self._ask("Page.captureScreenshot", tab, format="png", captureBeyondViewport=True)

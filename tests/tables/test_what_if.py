@@ -11,7 +11,7 @@ import pytest
 from bali.tables.html_report.what_if_page import what_if_html
 from bali.tables.table_model import TableModel, load_table_model
 from bali.tables.what_if import day, described, inputs_of, predict_rows, sweep, typical_row
-from support.houses import houses, run
+from support.houses import PRICE, houses, run, write_houses
 from support.report_cases import MARKUP, SCRIPT
 
 
@@ -107,3 +107,12 @@ def test_open_shows_the_page(house_models: Path, tmp_path: Path, monkeypatch: py
     out = tmp_path / "page.html"
     assert run("report", house_models / "price", "--out", out, "--open").exit_code == 0
     assert opened == [out.as_uri()]
+
+
+def test_fit_shows_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("typer.launch", opened.append)
+    out = tmp_path / "model"
+    few = ("--max-iter", 3, "--members", 1)
+    assert run("fit", write_houses(tmp_path), *PRICE, *few, "--out", out, "--open").exit_code == 0
+    assert opened == [(out / "report.html").as_uri()]
