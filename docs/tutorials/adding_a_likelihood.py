@@ -94,7 +94,7 @@ axes.legend()
 # %%
 try:
     fitted.predict(day).interval(0.9)
-except bali.predictive.predictive_base.UndefinedError as error_message:
+except ValueError as error_message:
     print(error_message)
 
 # %% [markdown]

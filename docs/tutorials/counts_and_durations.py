@@ -98,4 +98,4 @@ axes.legend()
 # %% [markdown]
 # Right of the line nothing was observed; there the curves rest on the shape of the Weibull alone.
 # `LogNormalDuration` has another one, and held-out rows say which is better. [Likelihoods](../likelihoods.md)
-# has all fifteen, and bounds of other kinds.
+# has all of them, and bounds of other kinds.

@@ -38,7 +38,7 @@ torch.manual_seed(0)
 #: Pages whose Python is run here, and what stands before it in the reader's mind.
 RUN_HERE = {
     "docs/index.md": _NETWORK + "net = nn.Linear(1, 1)\nx = torch.randn(40, 1)\ny = x[:, 0]\n",
-    "docs/howto/save-and-load.md": "",
+    "docs/howto/save-and-load.md": "import warnings\nwarnings.simplefilter('ignore')\n",
     "docs/howto/scikit-learn.md": "import warnings\nwarnings.simplefilter('ignore')\n",
     "docs/layers.md": _NETWORK
     + "network = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 4, 3), norm=nn.BatchNorm2d(4), act=nn.ReLU(),"

@@ -15,7 +15,7 @@ from bali.tables.server import MAX_BODY, ModelServer, is_loopback
 from bali.tables.table_model import load_table_model
 from support.houses import houses, run
 
-ROW = {"size": 120.0, "rooms": 4, "town": "Ulm", "garden": "True", "sold": "2024-05-01"}
+ROW: dict[str, Any] = {"size": 120.0, "rooms": 4, "town": "Ulm", "garden": "True", "sold": "2024-05-01"}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_sweep_goes_through_the_row(servers: dict[str, ModelServer]) -> None:
     assert (sweep["column"], sweep["kind"], len(sweep["at"])) == ("size", "number", 41)
     assert all(low < mean < high for low, mean, high in zip(sweep["low"], sweep["mean"], sweep["high"], strict=True))
     assert sweep["mean"][-1] > sweep["mean"][0]  # larger houses are dearer
-    nearest = min(range(41), key=lambda i: abs(sweep["at"][i] - ROW["size"]))  # type: ignore[operator]
+    nearest = min(range(41), key=lambda i: abs(sweep["at"][i] - ROW["size"]))
     assert sweep["mean"][nearest] == pytest.approx(answer["prediction"]["mean"], rel=0.05)
 
 
