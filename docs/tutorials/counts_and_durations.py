@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Counts and durations
 #
-# Visits of a page, days until a machine fails: what is observed is no number with Gaussian noise. A likelihood
+# Visits of a page, years until a machine fails: what is observed is no number with Gaussian noise. A likelihood
 # says what it is.
 #
 # ## Counts
@@ -67,20 +67,20 @@ axes.legend()
 
 # %%
 load = torch.rand(500, 1, generator=generator) * 2 - 1
-lasts = 20 * torch.exp(-0.8 * load[:, 0]) * torch.empty(500).exponential_(generator=generator) ** 0.6
-seen_for = torch.full((500,), 25.0)
+lasts = 2 * torch.exp(-0.8 * load[:, 0]) * torch.empty(500).exponential_(generator=generator) ** 0.6
+seen_for = torch.full((500,), 2.5)
 event = (lasts <= seen_for).long()
-weeks = bali.likelihoods.durations(torch.minimum(lasts, seen_for), event)
-print(f"{int((event == 0).sum())} of 500 machines still run after 25 weeks")
+years = bali.likelihoods.durations(torch.minimum(lasts, seen_for), event)
+print(f"{int((event == 0).sum())} of 500 machines still run after two and a half years")
 
 # %%
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 2))
-fitted = bali.fit(net, (load[:400], weeks[:400]), bali.likelihoods.Weibull(), seed=0)
+fitted = bali.fit(net, (load[:400], years[:400]), bali.likelihoods.Weibull(), seed=0)
 
-times = torch.linspace(0.5, 60, 120)
+times = torch.linspace(0.05, 6, 120)
 light, heavy = fitted.predict(torch.tensor([[-0.8], [0.8]])).survival(times)
-concordance = bali.metrics.concordance(fitted.predict(load[400:]), weeks[400:])
+concordance = bali.metrics.concordance(fitted.predict(load[400:]), years[400:])
 print(f"of two machines, the one that is predicted to last longer does so in {concordance:.0%} of the pairs")
 
 # %%
@@ -89,9 +89,9 @@ for curve, name, which in ((light, "light load", load[:, 0] < -0.6), (heavy, "he
     (line,) = axes.plot(times, curve, label=name)
     truth = [(lasts[which] > t).float().mean() for t in times]
     axes.plot(times, truth, ":", color=line.get_color(), label=f"{name}, what really happened")
-axes.axvline(25, color="C2", linewidth=1)
-axes.annotate(" end of the study", (25, 0.95), color="C2")
-axes.set_xlabel("weeks")
+axes.axvline(2.5, color="C2", linewidth=1)
+axes.annotate(" end of the study", (2.5, 0.95), color="C2")
+axes.set_xlabel("years")
 axes.set_ylabel("share that still runs")
 axes.legend()
 
