@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,15 +66,14 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, Any], tens
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `target` when it is complete, or vanishes if something goes wrong."""
-    target = target.resolve()
+    target = real(target)
     settle(target)
     with part_of(target) as part:
         with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~umask())
-        part.replace(target)
+        take_place(part, target)
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -158,7 +157,7 @@ def part_of(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
 
 def settle(path: Path) -> None:
     """Finish or remove what killed writers of this file or folder left; what is being written just now stays."""
-    path = path.resolve()
+    path = real(path)
     if not path.parent.is_dir():
         return
     name = re.compile(re.escape(f".{path.name}.") + r"[a-z0-9_]{8}\.(part|new|old)")
@@ -179,12 +178,32 @@ def _settle_one(found: Path, path: Path) -> None:
         remove(found)
 
 
+def take_place(part: Path, path: Path) -> None:
+    """A complete file replaces another, and those who may read that one may read this one."""
+    take_mode(part, path)
+    part.replace(path)
+
+
+def take_mode(part: Path, path: Path) -> None:
+    if path.exists():
+        shutil.copymode(path, part)
+
+
+def real(path: Path) -> Path:
+    """Where links lead to; `Path.resolve` raises an error of its own for links in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def _made(path: Path, *, is_folder: bool) -> Path:
-    if is_folder:
-        return Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
-    descriptor, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
-    os.close(descriptor)
-    return Path(name)
+    """An empty one that may be read by those who may read `path`, or by whom the system lets, if there is none yet."""
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        with suppress(FileExistsError):
+            if is_folder:
+                part.mkdir(0o700 if path.exists() else 0o777)
+            else:
+                os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if path.exists() else 0o666))
+            return part
 
 
 @contextmanager
@@ -214,9 +233,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

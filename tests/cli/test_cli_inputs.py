@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
+import random
+import shutil
 import threading
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from bali import files
 from bali.cli.app import app
 from bali.tables.errors import TableError
 from bali.tables.opening import open_table
+from bali.tables.table_model import load_table_model
 from bali.tables.writing import without_formulas
 from support.houses import PRICE, QUICK, houses, run, write_houses
 
@@ -45,6 +52,99 @@ def test_a_named_pipe_is_read_whole(tmp_path: Path, kind: str) -> None:
     writer.join()
     for _ in range(2):  # more than once
         pd.testing.assert_frame_equal(table.read(table.columns), expected.read(expected.columns))
+
+
+@pytest.mark.parametrize("kind", ["date", "decimal", "truth", "category"])
+def test_rows_can_be_named_by_any_column_of_a_parquet_file(tmp_path: Path, kind: str) -> None:
+    n = len(houses())
+    names: dict[str, list[Any]] = {
+        "date": [None, *pd.date_range("2024-01-01", periods=n - 1)],
+        "decimal": [Decimal(i) / 8 for i in range(n)],
+        "truth": [True, None] * (n // 2),
+        "category": list(pd.Categorical(["a", "b"] * (n // 2))),
+    }
+    houses().assign(house=names[kind]).to_parquet(tmp_path / "t.parquet")
+    table, model = tmp_path / "t.parquet", tmp_path / "m"
+    assert run("fit", table, *PRICE, *QUICK, "--id", "house", "--out", model).exit_code == 0
+    rows = load_table_model(model).record["holdout"]["row"]
+    assert {type(name) for name in rows} <= {str, bool, type(None)}
+    assert run("report", model).exit_code == 0
+    assert run("predict", model, table, "--id", "house", "--out", tmp_path / "p.csv").exit_code == 0
+    assert len(pd.read_csv(tmp_path / "p.csv")) == n
+
+
+def test_whole_numbers_of_any_length(tmp_path: Path) -> None:
+    for column in ("size", "price"):
+        file = write_houses(tmp_path, **{column: ["9" * 400, *map(str, houses().rooms[1:])]})
+        result = run("fit", file, *PRICE, "--out", tmp_path / "m")
+        assert (result.exit_code, f"column '{column}' is infinite in row 1" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["hex", "base64", "zlib", "no such", "x" * 500])
+def test_encodings_that_are_none(tmp_path: Path, house_models: Path, name: str) -> None:
+    result = run("predict", house_models / "price", write_houses(tmp_path), "--out", tmp_path / "p", "--encoding", name)
+    assert (result.exit_code, "no encoding is called" in result.stderr) == (1, True)
+    assert len(result.stderr) < 300
+
+
+def test_links_in_a_circle(tmp_path: Path, house_models: Path) -> None:
+    loop, file = tmp_path / "loop", write_houses(tmp_path)
+    loop.symlink_to(loop)
+    for command in (("predict", loop, file, "--out", "-"), ("predict", house_models / "price", loop, "--out", "-")):
+        result = run(*command)
+        assert (result.exit_code, result.stderr[:7], result.stderr.count("\n")) == (1, "error: ", 1)
+    assert run("fit", file, *PRICE, *QUICK, "--out", loop).exit_code == 1
+    assert run("predict", house_models / "price", file, "--out", loop).exit_code == 0
+    assert len(pd.read_csv(loop)) == len(houses())
+
+
+def test_codes_that_a_terminal_would_obey_are_not_printed(tmp_path: Path, house_models: Path) -> None:
+    file = write_houses(tmp_path).rename(tmp_path / "\x1b[31m.csv")
+    fitted = run("fit", file, *PRICE, *QUICK, "--out", tmp_path / "\x1b]0;m\x07")
+    assert fitted.exit_code == 0
+    missing = run("predict", house_models / "price", tmp_path / "\x1b[2J.csv", "--out", tmp_path / "p.csv")
+    assert "\x1b" not in fitted.output + missing.output
+    assert "\\x1b[31m.csv: 80 rows" in fitted.stdout
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_who_may_read_a_file_may_read_what_takes_its_place(tmp_path: Path, house_models: Path, mode: int) -> None:
+    out, model, file = tmp_path / "p.csv", tmp_path / "m", write_houses(tmp_path)
+    out.touch()
+    shutil.copytree(house_models / "price", model)
+    (model / "report.html").chmod(mode)
+    model.chmod(0o700)
+    out.chmod(mode)
+    assert run("predict", house_models / "price", file, "--out", out).exit_code == 0
+    assert run("report", model).exit_code == 0
+    assert run("fit", file, *PRICE, *QUICK, "--out", model, "--force").exit_code == 0
+    assert [path.stat().st_mode & 0o777 for path in (out, model)] == [mode, 0o700]
+    assert run("predict", model, file, "--out", tmp_path / "new.csv").exit_code == 0
+    (tmp_path / "made by the system").touch()
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "new.csv", tmp_path / "made by the system")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("model", ["price", "dear"])
+def test_a_record_that_somebody_made_is_refused_or_reported(tmp_path: Path, house_models: Path, model: str) -> None:
+    """The report is made from it: no traceback, and no text that a browser would run."""
+    original, tensors = files.read(house_models / model / "model.bali", "estimator")
+    rng, path, refused = random.Random(0), tmp_path / "model.bali", 0
+    junk = [None, True, -1, 1e308, math.nan, "", "<script>x()</script>", '" onload="x', [], [[]], {}, {"a": []}, [None] * 3]
+    record = original["extra"]["record"]
+    places = [(record, name) for name in record] + [(record["holdout"], name) for name in record["holdout"]]
+    for container, name in places:
+        kept = container[name]
+        container[name] = rng.choice([*junk, [rng.choice(junk), *kept[1:]] if isinstance(kept, list) else {}])
+        files.write(path, "estimator", original, tensors)
+        result = run("report", path, "--out", tmp_path / "r.html")
+        container[name] = kept
+        assert result.exit_code in (0, 1), result.output
+        refused += result.exit_code
+        page = (tmp_path / "r.html").read_text() if result.exit_code == 0 else ""
+        assert "<script>" not in page
+        assert '" onload="' not in page
+    assert refused > len(places) / 2
 
 
 def test_headers_that_are_none(tmp_path: Path) -> None:

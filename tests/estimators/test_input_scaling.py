@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import kurtosis, yeojohnson_normmax
 from sklearn.preprocessing import StandardScaler
 
 from bali.estimators.input_scaling import HEAVY_TAILS, InputScaling
+from bali.inference.health import HealthWarning
 
 RNG = np.random.default_rng(0)
 
@@ -57,3 +62,51 @@ def test_weights_are_repetitions() -> None:
     weighted = InputScaling.learn(X[weight > 0], weight[weight > 0].astype(float))
     repeated = InputScaling.learn(np.repeat(X, weight, 0))
     np.testing.assert_allclose(weighted(X), repeated(X), atol=1e-6)
+
+
+# --- a lone value -------------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "normal": lambda n: RNG.normal(size=n),
+    "uniform": lambda n: RNG.uniform(size=n),
+    "counts": lambda n: RNG.integers(0, 6, n).astype(float),
+    "log-normal": lambda n: np.exp(RNG.normal(size=n)),
+    "Laplace": lambda n: RNG.laplace(size=n),
+    "t with 3 degrees": lambda n: RNG.standard_t(3, n),
+}
+
+
+@pytest.mark.parametrize("bends", [True, False])
+@pytest.mark.parametrize("n_rows", [20, 300, 5000])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_slip_of_the_keyboard_is_told(kind: str, n_rows: int, bends: bool) -> None:
+    for value in (1e6, -1e6, 1e300):
+        column = COLUMNS[kind](n_rows)
+        column[n_rows // 3] = value
+        with pytest.warns(HealthWarning, match="column 'b' has a value of"):
+            InputScaling.learn(np.stack([RNG.normal(size=n_rows), column], 1), bends=bends, names=["a", "b"])
+
+
+def test_a_few_slips_are_told_as_well() -> None:
+    X = RNG.normal(size=(1000, 1))
+    X[:9] *= 1e6
+    with pytest.warns(HealthWarning, match="column 0 has a value of"):
+        InputScaling.learn(X)
+
+
+SETS = sorted(Path(os.environ["BALI_DATA"]).rglob("*.npz")) if "BALI_DATA" in os.environ else []
+
+
+@pytest.mark.skipif(not SETS, reason="BALI_DATA names no folder with data sets")
+@pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
+def test_tails_of_real_columns_are_no_slips(path: Path) -> None:
+    """Whole sets, and a few hundred of their rows, where a tail may have one row far out."""
+    with np.load(path) as arrays:
+        found = arrays["X" if "X" in arrays else "x_test"]
+        X = found.reshape(len(found), -1).astype(float)
+    rng = np.random.default_rng(0)
+    parts = [rng.choice(len(X), min(len(X), n), replace=False) for n in rng.integers(300, 601, 10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HealthWarning)
+        for rows in [*parts, slice(None)]:
+            assert np.isfinite(InputScaling.learn(X[rows]).bent_scale).all()

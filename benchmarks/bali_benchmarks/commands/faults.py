@@ -19,6 +19,9 @@ class SubjectName(StrEnum):
     tables = "tables"
     small = "small"
     kills = "kills"
+    full = "full"
+    writers = "writers"
+    calls = "calls"
 
 
 def _files() -> Subject:
@@ -45,12 +48,33 @@ def _kills() -> Subject:
     return killed_work
 
 
+def _full() -> Subject:
+    from bali_benchmarks.faults.full_disk import full_disk
+
+    return full_disk
+
+
+def _writers() -> Subject:
+    from bali_benchmarks.faults.two_writers import two_writers
+
+    return two_writers
+
+
+def _calls() -> Subject:
+    from bali_benchmarks.faults.odd_calls import odd_call
+
+    return odd_call
+
+
 #: By name, where the subject is, and how often it is tried.
 SUBJECTS: dict[SubjectName, tuple[Callable[[], Subject], int]] = {
     SubjectName.files: (_files, 10_000),
     SubjectName.tables: (_tables, 2000),
     SubjectName.small: (_small, 980),
     SubjectName.kills: (_kills, 320),
+    SubjectName.full: (_full, 140),
+    SubjectName.writers: (_writers, 100),
+    SubjectName.calls: (_calls, 1000),
 }
 
 
@@ -62,7 +86,10 @@ def faults(
     out: Annotated[Path | None, typer.Option(help="JSON lines to add to, such as results/faults.jsonl.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page to make from all of them, such as docs/faults.md.")] = None,
 ) -> None:
-    """Damaged files and tables, tables of a few rows, killed commands: print what was tried and what failed."""
+    """Damaged files and tables, tables of a few rows, killed commands, full disks, several writers, odd calls.
+
+    Prints what was tried and what failed.
+    """
     if page is not None and out is None:
         raise typer.BadParameter("a page is made from the lines in --out", param_hint="--page")
     n_failed = 0

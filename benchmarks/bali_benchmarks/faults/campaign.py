@@ -9,11 +9,20 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-Subject = Callable[[int, Path], str]
+
+class Outcome(NamedTuple):
+    """What came of a try, and what it took, such as seconds."""
+
+    word: str
+    took: Mapping[str, float] = {}
+
+
+Subject = Callable[[int, Path], str | Outcome]
 
 
 class FaultError(AssertionError):
@@ -26,6 +35,7 @@ class Campaign:
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)  # by seed
     seconds: float = 0.0
+    most: dict[str, float] = field(default_factory=dict)  # of what the tries took
 
     @property
     def n_tries(self) -> int:
@@ -34,6 +44,7 @@ class Campaign:
     def __str__(self) -> str:
         found = ", ".join(f"{n:,} {outcome}" for outcome, n in self.outcomes.most_common())
         lines = [f"{self.subject}: {self.n_tries:,} tries in {self.seconds:.0f} s: {found}; {len(self.failures):,} failed"]
+        lines += [f"  at most {amount:.3g} {what}" for what, amount in self.most.items()]
         lines += [f"  seed {seed}: {what}" for seed, what in self.failures.items()]
         return "\n".join(lines)
 
@@ -46,7 +57,11 @@ def run(name: str, subject: Subject, n_tries: int, seconds: float, first_seed: i
             break
         with tempfile.TemporaryDirectory() as folder:
             try:
-                campaign.outcomes[subject(seed, Path(folder))] += 1
+                told = subject(seed, Path(folder))
+                outcome = told if isinstance(told, Outcome) else Outcome(told)
+                campaign.outcomes[outcome.word] += 1
+                for what, amount in outcome.took.items():
+                    campaign.most[what] = max(amount, campaign.most.get(what, amount))
             except Exception as error:
                 campaign.failures[seed] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     campaign.seconds = time.perf_counter() - started

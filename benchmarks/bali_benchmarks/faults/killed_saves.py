@@ -14,25 +14,26 @@ from safetensors import safe_open
 import bali
 from bali import files
 from bali.training.fit_checkpoints import KIND
+from bali_benchmarks.faults import table_commands as commands
 from bali_benchmarks.faults.campaign import FaultError
 from bali_benchmarks.faults.killing import Moment, killed
 from bali_benchmarks.faults.original_files import fitted_network, inference, original
 
-_EPOCHS = 40
+EPOCHS = 40
 
 
 def killed_save(seed: int, folder: Path) -> str:
     """A file of one model is to be replaced by one of another."""
     rng = random.Random(seed)
-    path, (old, new) = folder / "model.bali", rng.sample(_models(), 2)
+    path, (old, new) = folder / "model.bali", rng.sample(models(), 2)
     old.save(path)
-    digests = [digest(path), _digest_of(new)]
+    digests = [digest(path), digest_of(new)]
     moment = Moment.drawn(rng, 12, 0.03, 2 * path.stat().st_size)
     was_killed = killed(lambda: new.save(path), folder, moment)
     if digest(path) not in digests:
         raise FaultError(f"save, {moment}: the file is neither the old nor the new one")
     new.save(path)
-    _check_alone(path)
+    commands.check_alone(folder, path.name)
     if digest(path) != digests[1]:
         raise FaultError("save: another file than before")
     return f"save {'killed' if was_killed else 'done before'}"
@@ -44,31 +45,25 @@ def killed_checkpoint(seed: int, folder: Path) -> str:
     path, was_killed = folder / "checkpoint", False
     for _ in range(rng.randint(1, 3)):
         moment = Moment.drawn(rng, 60, 1.0, 12_000)
-        was_killed |= killed(lambda: fitted_network(_EPOCHS, path), folder, moment)
+        was_killed |= killed(lambda: fitted_network(EPOCHS, path), folder, moment)
         if path.exists():
             files.read(path, KIND)  # which is whole, or an error
-    found = _means(fitted_network(_EPOCHS, path))
-    _check_alone(path)
-    if not np.array_equal(found, _uninterrupted()):
+    found = means(fitted_network(EPOCHS, path))
+    commands.check_alone(folder, path.name)
+    if not np.array_equal(found, uninterrupted()):
         raise FaultError("checkpoint: a resumed training ends elsewhere")
     return f"checkpoint {'killed' if was_killed else 'done before'}"
 
 
-def _check_alone(path: Path) -> None:
-    found = sorted(other.name for other in path.parent.iterdir())
-    if found != [path.name]:
-        raise FaultError(f"left behind {found}")
-
-
 @cache
-def _models() -> list[Any]:
+def models() -> list[Any]:
     run = inference()
     run.load(original("state").path)
     models = [bali.load(original(name).path) for name in ("regressor", "classifier")]
     return [*models, run, fitted_network(2)]
 
 
-def _digest_of(model: Any) -> str:
+def digest_of(model: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "m")
         return digest(Path(folder) / "m")
@@ -82,10 +77,10 @@ def digest(path: Path) -> str:
     return str(header["digest"])
 
 
-def _means(fitted: Any) -> Any:
+def means(fitted: Any) -> Any:
     return np.concatenate([p.mean.numpy().ravel() for p in fitted.posteriors.values()])
 
 
 @cache
-def _uninterrupted() -> Any:
-    return _means(fitted_network(_EPOCHS))
+def uninterrupted() -> Any:
+    return means(fitted_network(EPOCHS))

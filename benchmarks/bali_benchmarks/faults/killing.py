@@ -39,7 +39,7 @@ class Moment:
 
 def killed(work: Callable[[], object], folder: Path, moment: Moment) -> bool:
     """Whether the kill was in time."""
-    child = _forked(work, folder, moment)
+    child = forked(work, folder, moment)
     if moment.seconds is not None:
         time.sleep(moment.seconds)
         os.kill(child, signal.SIGKILL)
@@ -48,10 +48,11 @@ def killed(work: Callable[[], object], folder: Path, moment: Moment) -> bool:
 
 def run_in_fork(work: Callable[[], object]) -> int:
     """Its status: 0 where all went well."""
-    return os.waitpid(_forked(work, Path(), Moment()), 0)[1]
+    return os.waitpid(forked(work, Path(), Moment()), 0)[1]
 
 
-def _forked(work: Callable[[], object], folder: Path, moment: Moment) -> int:
+def forked(work: Callable[[], object], folder: Path, moment: Moment) -> int:
+    """The process that does it; its status is 1 where it raised something."""
     child = os.fork()
     if child:
         return child

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import statistics
 import tempfile
 import time
 import warnings
@@ -24,6 +25,7 @@ from bali.estimators.estimator_files import KIND as ESTIMATOR
 from bali.estimators.input_scaling import OutOfReachError
 from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
+from bali.training.fit_checkpoints import KIND as CHECKPOINT
 from bali.training.fitted import KIND as FITTED
 from bali.training.fitted import Fitted
 from bali_benchmarks.faults.forks import Helper, most_resident, resident
@@ -31,6 +33,7 @@ from bali_benchmarks.faults.forks import Helper, most_resident, resident
 _X = np.random.default_rng(0).normal(size=(60, 3))
 _Y = np.sin(_X[:, 0]) + 0.1 * _X[:, 1]
 _NEW = _X[:7] * 0.9
+_EPOCHS = 2  # of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,10 @@ def _write_state(path: Path) -> None:
     run.save(path)
 
 
+def _write_checkpoint(path: Path) -> None:
+    fitted_network(_EPOCHS, path)
+
+
 def _write_network(path: Path) -> None:
     fitted_network(2, members=2).save(path)
 
@@ -129,6 +136,12 @@ ORIGINALS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any], C
         lambda path: bali.load(path, module=network()),
         lambda m: _numbers(m.predict(_tensors()[0][:7], 16)),
     ),
+    "checkpoint": (  # of a training that is over: to go on from it is to load it, and to calibrate
+        _write_checkpoint,
+        CHECKPOINT,
+        lambda path: fitted_network(_EPOCHS, path),
+        lambda m: _numbers(m.predict(_tensors()[0][:7], 16)),
+    ),
 }
 
 
@@ -144,7 +157,7 @@ def original(name: str) -> Original:
     path = path / "model.bali" if path.is_dir() else path
     expected = predict(load(path))
     with Helper(lambda _: loaded(name, path)) as in_fork:
-        n_bytes = max(in_fork(None)["bytes"] for _ in range(3))
+        n_bytes = statistics.median([in_fork(None)["bytes"] for _ in range(6)][1:])  # at first it loads libraries, too
     return Original(name, path, kind, expected.tolist(), n_bytes)
 
 

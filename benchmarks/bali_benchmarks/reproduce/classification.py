@@ -21,6 +21,7 @@ from sklearn.metrics import roc_curve
 from torch import Tensor
 
 from bali.estimators import BALIClassifier
+from bali.inference.health import HealthWarning
 from bali.predictive import metrics
 from bali.predictive.mixtures import ClassPredictive
 from bali_benchmarks import datasets
@@ -133,7 +134,8 @@ def default_scores(
     split = split_of(data, setting, 0 if images else k, published=images)
     changed = QUICK_DEFAULTS if quick else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its steps are in the line
+        for kind in (ConvergenceWarning, HealthWarning):  # its steps are in the line, and a set is taken as it is
+            warnings.simplefilter("ignore", kind)
         model = BALIClassifier(random_state=k, **changed).fit(split.X_train, split.y_train)
     inside = model.pred_dist(split.X_test)
     line = scores(inside, torch.as_tensor(split.y_test)) | {"settings": changed, "steps": model.n_iter_, "seed": k}

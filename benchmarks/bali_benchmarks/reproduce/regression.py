@@ -16,6 +16,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from bali.estimators import BALIRegressor
+from bali.inference.health import HealthWarning
 from bali.inference.layerwise import LayerwiseInference
 from bali.predictive import metrics
 from bali.predictive.mixtures import RegressionPredictive
@@ -83,7 +84,8 @@ def default_scores(data: datasets.Dataset, setting: PaperSetting, k: int, *, qui
     split = split_of(data, setting, k, published=True)
     changed = QUICK_DEFAULTS if quick else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its steps are in the line
+        for kind in (ConvergenceWarning, HealthWarning):  # its steps are in the line, and a set is taken as it is
+            warnings.simplefilter("ignore", kind)
         model = BALIRegressor(random_state=k, **changed).fit(split.X_train, split.y_train)
     line = scores(model.pred_dist(split.X_test), torch.as_tensor(split.y_test))
     seconds = round(time.perf_counter() - start, 1)

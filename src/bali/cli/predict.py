@@ -119,7 +119,8 @@ def extra_columns(table: Table, model: TableModel, also_used: list[str]) -> list
 
 
 def _check_output(out: str, file: Path, model: Path) -> None:
+    from bali.files import real
     from bali.tables.table_model import model_path
 
-    if Path(out).resolve() in (file.resolve(), model_path(model).resolve()):
+    if real(Path(out)) in (real(file), real(model_path(model))):
         raise TableError(f"--out {out!r} would overwrite what is read; name another file")

@@ -9,6 +9,7 @@ import typer
 
 from bali.cli.options import Json, Model, Quiet
 from bali.cli.talk import Talk, failing_cleanly
+from bali.files import real
 from bali.tables.complete_writes import complete_file
 from bali.tables.errors import TableError
 
@@ -29,7 +30,7 @@ def report(
     with failing_cleanly():
         page = report_page(load_table_model(model))
         path = out if out is not None else model_path(model).with_name(REPORT_FILE)
-        if path.resolve() == model_path(model).resolve():
+        if real(path) == real(model_path(model)):
             raise TableError(f"--out {str(path)!r} would overwrite the model; name another file")
         with complete_file(path) as part:
             part.write_text(page, encoding="utf-8")

@@ -31,11 +31,11 @@ class Talk:
 
     def say(self, line: str = "", style: str | None = None) -> None:
         if not self.quiet:
-            self._text.print(line, style=style, markup=False, soft_wrap=True)
+            self._text.print(_printable(line), style=style, markup=False, soft_wrap=True)
 
     def note(self, line: str) -> None:
         if not self.quiet:
-            self.stderr.print(f"note: {line}", style="yellow", markup=False, soft_wrap=True)
+            self.stderr.print(f"note: {_printable(line)}", style="yellow", markup=False, soft_wrap=True)
 
     def notes(self, lines: Sequence[str]) -> None:
         for line in lines:
@@ -79,6 +79,11 @@ def failing_cleanly(finished_in: Path | None = None) -> Iterator[None]:
 
 
 def _failed(message: str) -> typer.Exit:
-    line = " ".join(message.split())
+    line = _printable(" ".join(message.split()))
     Talk().stderr.print(f"error: {line}", style="red", markup=False, soft_wrap=True)
     return typer.Exit(BAD_INPUT)
+
+
+def _printable(text: str) -> str:
+    """Names of files and the words of other libraries can hold codes that a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

@@ -23,8 +23,9 @@ Array = NDArray[Any]
 #: Excess kurtosis from which a column has heavy tails; a Laplace distribution has 3.
 HEAVY_TAILS = 10.0
 _POWERS = (-2.0, 4.0)
-#: A value so many times further out than the bulk of its column spreads is more likely a mistake than a tail.
-LONE = 200.0
+#: A value is more likely a mistake than a tail if it is so many times as far out as 99 of 100 values of its column, and so
+#: many times as far as these spread even when the column is bent: a bend brings the end of a tail near, and no lone value.
+GAP, LONE = 100.0, 30.0
 #: Inputs this far from the training rows, in standard deviations, leave the range of the arithmetic within a few layers.
 FARTHEST = 1e12
 
@@ -64,9 +65,11 @@ class InputScaling(NamedTuple):
         kurtosis = weight @ Z**4 / weight.sum() - 3.0
         power = np.ones(X.shape[1])
         for column in np.flatnonzero(kurtosis > HEAVY_TAILS):
-            _warn_of_a_lone_value(X[:, column], repr(str(names[int(column)])) if names is not None else str(column))
+            bend = _fitted_power(Z[:, column], weight)
+            name = repr(str(names[int(column)])) if names is not None else str(column)
+            _warn_of_a_lone_value(X[:, column], yeojohnson(Z[:, column], bend), name)
             if bends:
-                power[column] = _fitted_power(Z[:, column], weight)
+                power[column] = bend
         bent_mean, bent_scale = _moments(_bent(Z, power), weight)
         untouched = power == 1.0
         bent_mean[untouched], bent_scale[untouched] = 0.0, 1.0
@@ -94,20 +97,22 @@ def _moments(X: Array, weight: Array) -> tuple[Array, Array]:
     return mean * unit, np.where(scale * unit <= rounding, np.maximum(rounding, 1.0), scale * unit)
 
 
-def _warn_of_a_lone_value(column: Array, name: str) -> None:
+def _warn_of_a_lone_value(column: Array, bent: Array, name: str) -> None:
     """A cell that crowds all others together, such as a slip of the keyboard, hides what the column tells."""
-    ordered = np.sort(column)
-    cut = -(-len(column) // 100)
-    bulk = ordered[cut:-cut]
-    low, high = np.quantile(ordered, (0.25, 0.75))
-    if not len(bulk) or low == high:  # of a column that is mostly one value, the others are what it tells
+    low, middle, high = np.quantile(column, (0.25, 0.5, 0.75))
+    hundredth = -(-len(column) // 100)
+    distance = np.abs(column - middle)
+    order = distance.argsort()
+    others, farthest = order[:-hundredth], order[-1]
+    reach = distance[others].max(initial=0.0)
+    if low == high or reach == 0.0:  # of a column that is mostly one value, the others are what it tells
         return
-    middle, spread = bulk.mean(), bulk.std()
-    extreme = max(ordered[0], ordered[-1], key=lambda value: abs(value - middle))
-    if 0.0 < LONE * spread < abs(extreme - middle):
+    gap = distance[farthest] / reach
+    beyond = abs(bent[farthest] - bent[others].mean())
+    if gap > GAP and beyond > LONE * bent[others].std():
         warnings.warn(
-            f"column {name} has a value of {extreme:.3g}, {abs(extreme - middle) / spread:.1g} times as far out as its "
-            "values spread; if it is a mistake, correct it or leave the row out: it hides what the column tells",
+            f"column {name} has a value of {column[farthest]:.3g}, {gap:.1g} times as far out as 99 of 100 of its values; "
+            "if it is a mistake, correct it or leave the row out: it hides what the column tells",
             HealthWarning,
             stacklevel=2,
         )

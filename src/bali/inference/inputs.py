@@ -10,6 +10,11 @@ from torch import Tensor, nn
 Inputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 
+def check_tensor(value: object, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(value).__name__}; torch.as_tensor makes one of an array")
+
+
 def each(x: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     """The same with every tensor changed."""
     if isinstance(x, Tensor):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bali.conjugate.linalg import NumericalError
 from bali.inference.first_pass import first_layers
+from bali.inference.inputs import check_tensor
 from bali.inference.layer_rows import layer_batch, weight_of_rows
 from bali.inference.network import Call, Perturbation
 from bali.inference.setup import Setup
@@ -108,6 +109,8 @@ def batch_pass(
 ) -> Accumulated:
     """Line 1 for one batch, after earlier ones of the same step. Draws come from copies of the state's generator."""
     network, settings, likelihood = setup.network, setup.settings, setup.likelihood
+    check_tensor(x, "x")
+    check_tensor(y, "y")
     if len(y) != len(x) and network.members is None:
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
     if x.numel() == 0:

@@ -13,6 +13,7 @@ from torch import Tensor
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.sampling import standard_normal
 from bali.inference.first_pass import input_layer
+from bali.inference.inputs import check_tensor
 from bali.inference.network import Network
 from bali.inference.rowwise import RowNoise
 from bali.inference.settings import Noise
@@ -83,6 +84,7 @@ class NetworkPosterior:
         chunk_rows
             By default 4,096 for narrow layers and down to 2,048 for wide ones, whose outputs should fit in caches.
         """
+        check_tensor(x, "x")
         if noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}; got {noise!r}")
         if generator is None:

@@ -40,7 +40,7 @@ def as_text(column: pd.Series) -> pd.Series:
 def as_numbers(column: pd.Series) -> NDArray[np.float64]:
     """Numbers, missing ones as NaN. Text and infinities are errors that name the row."""
     if is_text(column):
-        parsed = pd.to_numeric(column.astype(object), errors="coerce")
+        parsed = _parsed(column.astype(object))
         wrong = parsed.isna() & column.notna()
         if wrong.any():
             raise TableError(not_a_number(column, wrong))
@@ -54,6 +54,14 @@ def as_numbers(column: pd.Series) -> NDArray[np.float64]:
                 "or leave it empty if it is not known"
             )
     return numbers
+
+
+def _parsed(column: pd.Series) -> pd.Series:
+    """Text as numbers, NaN where it is none."""
+    try:
+        return pd.to_numeric(column, errors="coerce")
+    except OverflowError:  # a whole number of more than 308 digits, which is infinite as a float
+        return column.map(lambda cell: pd.to_numeric(f"{cell}e0", errors="coerce"))
 
 
 def first_cell(column: pd.Series, where: pd.Series) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bali.files import part_of, remove, settle, umask
+from bali.files import part_of, real, remove, settle, take_mode, take_place
 from bali.tables.errors import TableError
 
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -32,7 +32,7 @@ def complete_file(path: Path) -> Iterator[Path]:
 
     A device or a pipe, such as /dev/null, is written to and not replaced.
     """
-    path = path.resolve()
+    path = real(path)
     if path.is_dir():
         raise TableError(f"{str(path)!r} is a folder; name a file to write to")
     if not path.parent.is_dir():
@@ -43,19 +43,18 @@ def complete_file(path: Path) -> Iterator[Path]:
     settle(path)
     with part_of(path) as part:
         yield part
-        part.chmod(0o666 & ~umask())
-        part.replace(path)
+        take_place(part, path)
 
 
 @contextmanager
 def complete_folder(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
     """A folder to fill that takes the place of `folder` at the end, if `check` finds nothing against it."""
-    folder = folder.resolve()
+    folder = real(folder)
     settle(folder)
     with part_of(folder, is_folder=True) as part:
         yield part
         check()  # once more: training takes a while
-        part.chmod(0o777 & ~umask())
+        take_mode(part, folder)
         if not (folder.exists() and any(folder.iterdir())):
             part.rename(folder)
         elif not exchange(part, folder):

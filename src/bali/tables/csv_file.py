@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
-from bali.tables.errors import TableError, quoted
+from bali.tables.errors import TableError, quoted, shown
 from bali.tables.source import Source
 
 _DELIMITERS = ",;\t|"
@@ -124,6 +124,7 @@ class CsvFile:
 
 def _known_encoding(name: str) -> str:
     try:
+        io.TextIOWrapper(io.BytesIO(), name)  # Python has codecs that are not of text, such as hex
         return codecs.lookup(name).name
-    except LookupError as error:
-        raise TableError(f"no encoding is called {name!r}; utf-8, latin-1, cp1252 and utf-16 are common ones") from error
+    except (LookupError, ValueError) as error:
+        raise TableError(f"no encoding is called {shown(name)}; common ones are utf-8, latin-1, cp1252, utf-16") from error

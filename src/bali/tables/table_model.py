@@ -20,6 +20,7 @@ from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPred
 from bali.tables.column_kinds import Kind
 from bali.tables.encoder import Surprises, TableEncoder
 from bali.tables.errors import TableError, shown
+from bali.tables.record_schema import check_record
 from bali.tables.target_column import Target, Task
 
 MODEL_FILE = "model.bali"
@@ -81,6 +82,8 @@ class TableModel:
             "task": self.target.task,
             "classes": list(self.target.classes),
         }
+        with refusing(path, "cannot be written"):  # what is written can be read
+            check_record(self.record, self.target, "record")
         estimator_files.save(self.estimator, path, {"table": table, "record": self.record})
 
 
@@ -97,6 +100,7 @@ def load_table_model(path: str | os.PathLike[str]) -> TableModel:
         table = extra["table"]
         encoder = TableEncoder.from_json(table["columns"])
         target = Target(table["target"], table["task"], tuple(table["classes"]))
+        check_record(extra["record"], target, "header.extra.record")
         outputs = list(target.labels) if target.task == "classification" else []
         if outputs != list(getattr(estimator, "classes_", [])) or encoder.feature_names != list(estimator.feature_names_in_):
             raise SchemaError("its columns or classes are not those of its model")

@@ -179,11 +179,16 @@ def _score(
         predictive = model.predictive(data.frame.iloc[rows])
         scores.add(predictive, data.y[rows])
         pieces.append(_recorded(predictive, np.isin(rows, kept)))
-    recorded: dict[str, Any] = {"row": data.ids.iloc[kept].tolist(), "y": data.y[kept].tolist()}
+    recorded: dict[str, Any] = {"row": _plain_names(data.ids.iloc[kept]), "y": data.y[kept].tolist()}
     recorded |= {name: [value for piece in pieces for value in piece[name]] for name in pieces[0]}
     if model.target.task == "classification":
         recorded["classes"] = list(model.target.classes)
     return scores.metrics(), recorded, scores.notes()
+
+
+def _plain_names(ids: pd.Series) -> list[Any]:
+    """Names of rows as JSON can say them: Parquet files have dates and decimal numbers, too."""
+    return [name if isinstance(name, str | int | float) else None if pd.isna(name) else str(name) for name in ids.tolist()]
 
 
 def _recorded(predictive: Any, chosen: NDArray[np.bool_]) -> dict[str, list[Any]]:

@@ -88,6 +88,8 @@ def fit(
     With several processes (`bali.distributed`), all of them call it with the same data; each takes its part of every batch,
     and all of them get the same result.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
     likelihood = as_likelihood(likelihood)
     if members < 1:
         raise ValueError(f"members must be at least 1, got {members}")
