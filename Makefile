@@ -3,6 +3,9 @@
 # make slow   the tests that take minutes
 # make peers  the packages that `bali-benchmarks peers` and the Laplace baselines compare with
 # make docs   run the commands in docs/command-line.md and put in what they print
+# make site   the site, tutorials run, into build/site
+# make site-test   every page of it in a browser, and all code on it
+# make release     sdist and wheel, checked, and tried in empty environments
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 # One test process per core, each with one thread: threads of small matrices would only wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test lint types tests slow peers docs format clean
+.PHONY: demo test lint types tests slow peers docs site site-test release format clean
 
 demo: $(INSTALLED)
 	$(BIN)/bali demo --out demo
@@ -38,6 +41,17 @@ peers: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python docs/transcripts.py
+
+# Tutorials that were run before with the same code are not run again.
+site: $(INSTALLED)
+	$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+site-test: site
+	$(ONE_THREAD) $(BIN)/pytest tests/site -m 'slow or not slow' -rs
+
+release: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[release]'
+	$(BIN)/python tools/release.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -113,9 +113,13 @@ class Browser:
             os.close(self._from)
 
     def look(
-        self, page: Path, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", script: str | None = None
+        self, page: Path | str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", script: str | None = None
     ) -> Sight:
-        """Open a file and look at it from top to bottom; `script` is an expression whose value is returned too."""
+        """Open a file or an address and look at it from top to bottom.
+
+        `script` is an expression whose value, or what its promise comes to, is returned too.
+        """
+        address = page if isinstance(page, str) else page.as_uri()
         with self._tab() as tab:
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self._ask(f"{domain}.enable", tab)
@@ -124,7 +128,7 @@ class Browser:
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             self._ask("Emulation.setEmulatedMedia", tab, features=features)
             self._events.clear()
-            self._ask("Page.navigate", tab, url=page.as_uri())
+            self._ask("Page.navigate", tab, url=address)
             while not any(event["method"] == "Page.loadEventFired" for event in self._events):
                 self._events.append(self._read())
             overflowing = self._evaluate(_OVERFLOWING, tab)
@@ -133,7 +137,7 @@ class Browser:
             return Sight(
                 png=base64.b64decode(picture["data"]),
                 complaints=[text for event in self._events if (text := _complaint(event))],
-                requests=[url for event in self._events if (url := _request(event)) and url != page.as_uri()],
+                requests=[url for event in self._events if (url := _request(event)) and url != address],
                 overflowing=overflowing,
                 answer=answer,
             )
@@ -147,7 +151,7 @@ class Browser:
             self._ask("Target.closeTarget", targetId=target)
 
     def _evaluate(self, expression: str, tab: str) -> Any:
-        answer = self._ask("Runtime.evaluate", tab, expression=expression, returnByValue=True)
+        answer = self._ask("Runtime.evaluate", tab, expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"the test's own script failed: {answer['exceptionDetails']}")
         return answer["result"].get("value")

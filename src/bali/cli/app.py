@@ -11,6 +11,7 @@ from bali.cli.evaluate import evaluate
 from bali.cli.fit import fit
 from bali.cli.predict import predict
 from bali.cli.report import report
+from bali.cli.serve import serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -20,7 +21,7 @@ def main() -> None:
     """Bayesian neural networks by layerwise inference (BALI)."""
 
 
-for command in (fit, predict, evaluate, report):
+for command in (fit, predict, evaluate, report, serve):
     app.command()(command)
 
 

@@ -45,6 +45,7 @@ def fit(
     holdout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the rows kept aside to score the model.")] = 0.1,
     encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is already in the folder.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open the report in a browser at the end.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -78,6 +79,8 @@ def fit(
             model = fit_table(data, options, on_step)
         results.write_results(folder, model, force=force)
         _conclude(talk, model, folder, len(data.notes))
+        if open_report:
+            typer.launch((folder / results.REPORT_FILE).resolve().as_uri())
 
 
 def _default_folder(file: Path) -> Path:

@@ -12,8 +12,8 @@ from bali.tables.complete_writes import complete_folder
 from bali.tables.errors import TableError
 from bali.tables.table_model import MODEL_FILE, TableModel
 
-REPORT_FILE, METRICS_FILE = "report.html", "metrics.json"
-_OURS = {MODEL_FILE, REPORT_FILE, METRICS_FILE}
+REPORT_FILE, METRICS_FILE, WHAT_IF_FILE = "report.html", "metrics.json", "what-if.html"
+_OURS = {MODEL_FILE, REPORT_FILE, METRICS_FILE, WHAT_IF_FILE}
 
 
 def check_destination(folder: Path, *, force: bool) -> None:
@@ -52,5 +52,5 @@ def report_page(model: TableModel) -> str:
 
 
 def short_record(model: TableModel) -> dict[str, Any]:
-    """The record of a training without its rows."""
-    return {name: value for name, value in model.record.items() if name != "holdout"}
+    """The record of a training without its rows and ranges."""
+    return {name: value for name, value in model.record.items() if name not in ("holdout", "inputs")}

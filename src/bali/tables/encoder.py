@@ -85,7 +85,7 @@ class TableEncoder:
         absent = [c.name for c in self.columns if c.name not in frame]
         if absent:
             raise TableError(f"the model needs columns that are not there: {quoted(absent)}")
-        numbers: dict[str, Any] = {c.name: _numeric_cells(frame[c.name], c.kind) for c in self.numeric}
+        numbers: dict[str, Any] = {c.name: numeric_cells(frame[c.name], c.kind) for c in self.numeric}
         texts: dict[str, Any] = {c.name: as_text(frame[c.name]).to_numpy(dtype=object) for c in self.categorical}
         if surprises is not None:
             self._compare(numbers, texts, surprises)
@@ -111,7 +111,8 @@ class TableEncoder:
         return cls([Column(**column) for column in columns])
 
 
-def _numeric_cells(column: pd.Series, kind: Kind) -> Any:
+def numeric_cells(column: pd.Series, kind: Kind) -> Any:
+    """Numbers, or dates as days."""
     return as_days(column) if kind == "date" else as_numbers(column)
 
 
@@ -122,7 +123,7 @@ def _learn_column(column: pd.Series, kind: Kind) -> Column:
         counts = text.fillna(MISSING).value_counts()
         common = counts[counts >= MIN_SHARE * len(text)].head(MAX_CATEGORIES)
         return Column(name, kind, bool(text.isna().any()), categories=sorted(str(value) for value in common.index))
-    cells = _numeric_cells(column, kind)
+    cells = numeric_cells(column, kind)
     missing = np.isnan(cells)
     # With no value among the training rows any number would do.
     return Column(name, kind, bool(missing.any()), 0.0 if missing.all() else float(np.nanmedian(cells)))

@@ -23,6 +23,7 @@ from bali.tables.opening import Table
 from bali.tables.table_model import TableModel
 from bali.tables.table_scores import COVERAGE, Scores
 from bali.tables.target_column import Target, Task, learn_target
+from bali.tables.what_if import learn_ranges
 from bali.training.table_fit import Progress
 
 MIN_ROWS = 2
@@ -122,6 +123,7 @@ def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progr
         "bali_version": version("bali-torch"),
         "metrics": scores,
         "holdout": holdout,
+        "inputs": learn_ranges(data.frame.iloc[train], encoder),
     }
     return model
 

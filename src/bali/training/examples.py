@@ -114,10 +114,18 @@ def _tensor(part: Any) -> Tensor:
 def _converted(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
     inputs, targets = as_inputs(x, device, dtype), _tensor(y).to(device)
     if targets.is_floating_point():
-        if not bool(torch.isfinite(targets).all()):
+        if bool((torch.isnan(targets) | (torch.isinf(targets) & ~_open_ends(targets))).any()):
             raise ValueError("y has NaN or infinite values; remove those rows")
         targets = targets.to(torch.float64 if dtype == torch.float64 else torch.float32)
     return inputs, targets
+
+
+def _open_ends(y: Tensor) -> Tensor:
+    """Upper bounds of durations that are not over yet: infinite, in the second of two columns."""
+    open_ends = torch.zeros_like(y, dtype=torch.bool)
+    if y.dim() == 2 and y.shape[1] == 2:
+        open_ends[:, 1] = (y[:, 1] == torch.inf) & torch.isfinite(y[:, 0])
+    return open_ends
 
 
 def detached(x: Inputs) -> Inputs:

@@ -256,6 +256,8 @@ def _link(network: Network, likelihood: Likelihood, examples: Examples, *, weigh
     if not isinstance(likelihood, Gaussian):
         return Link(classes_second), None
     shift, scale = _scales(examples)
+    if not bool(torch.isfinite(shift).all()):
+        raise ValueError("y has infinite values; for durations that are not over yet take Weibull or LogNormalDuration")
     if weights_stay or _answers_in_units(output, y, shift, scale):
         units = Units(shift, scale, True, None)
         return Link(False, shift.to(output), scale.to(output)), units

@@ -1,0 +1,181 @@
+"""Builds sdist and wheel, checks what is in them, installs the wheel into empty environments and runs quick tests there.
+
+    python tools/release.py                    everything; `make release` calls it
+    python tools/release.py --environments newest
+    python tools/release.py --no-install       builds and checks only
+
+"newest" has the versions of constraints.txt, "oldest" the lowest that pyproject.toml allows. torch is that of
+constraints.txt in both, unless --oldest-torch is given: a second build of it is a download of gigabytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import email
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import venv
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LARGEST_WHEEL = 400_000
+#: Tests that need nothing but the library, a minute or so of them.
+QUICK_TESTS = (
+    "tests/conjugate/test_mniw.py",
+    "tests/predictive/test_likelihoods.py",
+    "tests/estimators/test_fixtures.py",
+    "tests/cli/test_cli.py",
+    "tests/cli/test_help.py",
+    "tests/tables/test_report.py",
+    "tests/tables/test_server.py",
+)
+#: What an sdist has beside the source.
+SDIST_FILES = {
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+    "README.md",
+    "SECURITY.md",
+    "pyproject.toml",
+    "PKG-INFO",
+    ".gitignore",
+}
+
+
+class ReleaseError(RuntimeError):
+    """The release is not what it should be."""
+
+
+def check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ReleaseError(message)
+
+
+def source_files() -> set[str]:
+    """Of the library, as the repository has them: bali/..."""
+    listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {name.removeprefix("src/") for name in listed.splitlines()}
+
+
+def check_version() -> str:
+    """One version: that of pyproject.toml, with its date in the changelog and in the citation."""
+    version = str(PROJECT["version"])
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    dated = re.search(rf"^## {re.escape(version)} – (\d{{4}}-\d{{2}}-\d{{2}})$", changelog, flags=re.MULTILINE)
+    check(dated is not None, f"CHANGELOG.md has no section '## {version} – DATE'")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    check(f"\nversion: {version}\n" in citation, f"CITATION.cff does not have version {version}")
+    return version
+
+
+def check_metadata(metadata: Message, version: str) -> None:
+    wanted = {
+        "Name": PROJECT["name"],
+        "Version": version,
+        "License-Expression": "MIT",
+        "License-File": "LICENSE",
+        "Requires-Python": PROJECT["requires-python"],
+        "Description-Content-Type": "text/markdown",
+    }
+    for name, value in wanted.items():
+        check(metadata[name] == value, f"the metadata have {name} {metadata[name]!r}, not {value!r}")
+    required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    check(len(required) == len(PROJECT["dependencies"]), f"the metadata require {required}")
+    check("# bali" in metadata.get_payload(), "the README is not the description")
+
+
+def check_wheel(wheel: Path, version: str) -> None:
+    check(
+        wheel.stat().st_size < LARGEST_WHEEL, f"{wheel.name} has {wheel.stat().st_size:,} bytes, {LARGEST_WHEEL:,} at most"
+    )
+    with zipfile.ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if not name.endswith("/")}
+        info = f"{PROJECT['name'].replace('-', '_')}-{version}.dist-info"
+        own = {name for name in names if not name.startswith(f"{info}/")}
+        files = source_files()
+        check(own == files, f"the wheel lacks {sorted(files - own)[:5]} and has {sorted(own - files)[:5]} too many")
+        check("bali/py.typed" in own, "the wheel lacks py.typed")
+        check(f"{info}/licenses/LICENSE" in names, "the wheel lacks the licence")
+        scripts = opened.read(f"{info}/entry_points.txt").decode()
+        check("bali = bali.cli.app:app" in scripts, "the wheel has no command bali")
+        check_metadata(email.message_from_bytes(opened.read(f"{info}/METADATA")), version)
+    print(f"{wheel.name}: {len(own)} files, {wheel.stat().st_size:,} bytes")
+
+
+def check_sdist(sdist: Path, version: str) -> None:
+    with tarfile.open(sdist) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames() if "/" in name}
+    wanted = SDIST_FILES | {f"src/{name}" for name in source_files()}
+    stray, absent = names - wanted, wanted - names - {".gitignore"}
+    check(not stray and not absent, f"the sdist lacks {sorted(absent)[:5]} and has {sorted(stray)[:5]} too many")
+    print(f"{sdist.name}: {len(names)} files, {sdist.stat().st_size:,} bytes")
+
+
+def build(out: Path) -> tuple[Path, Path]:
+    shutil.rmtree(out, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)], check=True, stdout=subprocess.DEVNULL)
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], check=True)
+    return wheel, sdist
+
+
+def oldest_requirements(*, oldest_torch: bool) -> list[str]:
+    """`name>=1.2` as `name==1.2.*`; torch as it is pinned unless the oldest is wanted too."""
+    pinned = [re.sub(r">=([\d.]+)$", r"==\1.*", requirement) for requirement in PROJECT["dependencies"]]
+    if oldest_torch:
+        return pinned
+    torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    return [torch if requirement.startswith("torch==") else requirement for requirement in pinned]
+
+
+def try_wheel(wheel: Path, which: str, *, oldest_torch: bool) -> None:
+    """An empty environment with the wheel, in which the quick tests run: away from the source."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "env", with_pip=True)
+        python = folder / "env" / "bin" / "python"
+        pins = oldest_requirements(oldest_torch=oldest_torch) if which == "oldest" else ["-c", str(ROOT / "constraints.txt")]
+        install = [str(python), "-m", "pip", "install", "--quiet", str(wheel), "pytest", "hypothesis", *pins]
+        subprocess.run(install, check=True)
+        subprocess.run([str(python), "-m", "pip", "check"], check=True)
+        for part in ("tests", "pyproject.toml"):
+            source = ROOT / part
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / part)
+        about = "import bali, sklearn, torch, sys; print(bali.__file__, sys.version.split()[0], torch.__version__, "
+        about += "sklearn.__version__)"
+        said = subprocess.run([str(python), "-c", about], check=True, cwd=folder, capture_output=True, text=True).stdout
+        check(str(folder / "env") in said, f"the tests would run another bali: {said}")
+        print(f"{which}: Python, torch, scikit-learn {' '.join(said.split()[1:])}", flush=True)
+        # Old libraries warn of newer ones; what tests hold against warnings is held by `make test`.
+        command = [str(python), "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider", *QUICK_TESTS]
+        subprocess.run(command, check=True, cwd=folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environments", nargs="*", choices=["newest", "oldest"], default=["newest", "oldest"])
+    parser.add_argument("--no-install", action="store_true")
+    parser.add_argument("--oldest-torch", action="store_true")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    chosen = parser.parse_args()
+    try:
+        version = check_version()
+        wheel, sdist = build(chosen.out)
+        check_wheel(wheel, version)
+        check_sdist(sdist, version)
+        for which in [] if chosen.no_install else chosen.environments:
+            try_wheel(wheel, which, oldest_torch=chosen.oldest_torch)
+    except ReleaseError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
