@@ -108,7 +108,8 @@ def test_values_around_which_is_scaled_are_those_that_the_estimator_uses(monkeyp
     task = task_of(Case("bali", "yacht", 1, quick=True))
     values = METHODS["bali"].values(task)
     assert set(values) == set(METHODS["bali"].hyperparameters)
-    assert values["prior_variance"] == tuple(c.variance for c in defaults.candidates(500, 4, classes=False))
+    assert values["prior_variance"] == BALIRegressor().prior_variance
+    assert values["batch_size"] == defaults.course(500).batch_size
     assert values["max_iter"] == TINY["max_iter"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -238,8 +239,8 @@ def synthetic() -> list[Line]:
                 line_of("bali", name, split, None, 1.0, offset),
                 line_of("bali", name, split, "step_size", 1 / 3, offset - lost - (0.01 if split else -0.01), rmse=2.5),
                 line_of("bali", name, split, "step_size", 3.0, offset),
-                line_of("bali", name, split, "ema_rate", 1 / 3, offset - 0.03),
-                line_of("bali", name, split, "ema_rate", 3.0, offset, diverged=name == "yacht" and split == 1),
+                line_of("bali", name, split, "prior_variance", 1 / 3, offset - 0.03),
+                line_of("bali", name, split, "prior_variance", 3.0, offset, diverged=name == "yacht" and split == 1),
             ]
     return lines
 
@@ -295,36 +296,23 @@ def test_page_says_which_runs_are_missing(tmp_path: Path) -> None:
 
 def test_words_about_the_rules_are_true_of_them() -> None:
     """Thresholds are written out in the text: on either side of each, the rules give something else."""
-    few, many = rules.COLUMNS, rules.MANY
-    widths, n_members = defaults.hidden_layer_sizes, defaults.members
-    assert widths(rules.WIDER_FROM - 1, few) == widths(rules.SMALL, few) != widths(rules.WIDER_FROM, few)
-    assert widths(rules.WIDEST_FROM, many - 1) == widths(rules.WIDEST_FROM - 1, many) != widths(rules.WIDEST_FROM, many)
-    assert n_members(rules.SMALL, few) != n_members(rules.SMALL + 1, few) == n_members(1e6, many - 1)
-    plans = [
-        defaults.plan(n, columns, 2048, classes=classes)
-        for n in (rules.SMALL, rules.SMALL + 1, 1e6)
-        for columns, classes in ((rules.FEW_COLUMNS, False), (rules.FEW_COLUMNS, True), (rules.FEW_COLUMNS + 1, False))
-    ]
-    assert [p.max_steps for p in plans] == [2500, 2000, 2000] + 6 * [1000]
-    assert [p.momentum for p in plans] == [0.0, 0.5, 0.5] + 2 * [0.0, 0.0, 0.5]
-    assert [p.patience for p in plans] == [10, 3, 3] + 6 * [10]
-    courses = [(p.momentum, p.averaging, p.warm_up, p.decay, p.phase_ends) for p in plans]
-    assert len(set(courses)) == 2
-    assert {c for c, p in zip(courses, plans, strict=True) if p.momentum == 0.0} == {courses[0]}
-    sizes = [(500, rules.FEW_COLUMNS), (500, rules.FEW_COLUMNS + 1), (defaults.ROWS_PER_COLUMN * few - 1, few)]
-    sizes += [(rules.WIDEST_FROM, many)]
-    assert len({defaults.candidates(*size, classes=False) for size in sizes}) == 4
-    assert defaults.effective_size(rules.ALL_COUNT_TO) == rules.ALL_COUNT_TO
-    assert defaults.effective_size(3e4) == pytest.approx((rules.ALL_COUNT_TO * 3e4) ** 0.5)
-    assert defaults.shares_held_out_rows(rules.SHARED_FROM)
-    assert not defaults.shares_held_out_rows(rules.SHARED_FROM - 1)
-    assert defaults.effective_size(1000, classes=True) == rules.LEAST_CLASS_SIZE
-    assert defaults.effective_size(1e5, classes=True) == pytest.approx(0.8 * 1e5**0.75)
+    few, many, small, wider, shared = rules.COLUMNS, rules.MANY, rules.SMALL, rules.WIDER_FROM, rules.SHARED_FROM
+    widths, bins, n_members = defaults.hidden_layer_sizes, defaults.bins, defaults.members
+    assert widths(wider - 1, few) == widths(small, few) != widths(wider, few) == widths(10**6, few)
+    assert widths(small, many - 1) != widths(small, many) == widths(10**6, many)
+    assert bins(wider - 1, few) == bins(small, few) != bins(wider, few)
+    assert bins(small, many) == (0,) != bins(small, many - 1)
+    assert n_members(small) == n_members(wider - 1) != n_members(wider) == n_members(shared - 1) != n_members(shared)
+    assert [defaults.groups(n) for n in (small, wider, shared)] == [n_members(small) // 2, n_members(wider) // 2, 1]
+    assert defaults.course(small).n_steps == defaults.course(2).n_steps
+    assert defaults.course(8 * small).n_steps == 2 * defaults.course(small).n_steps
+    assert defaults.course(wider - 1).batch_size == defaults.course(small).batch_size != defaults.course(wider).batch_size
+    assert defaults.held_out_share(10**6) * 10**6 == defaults.MOST_HELD_OUT
     text = " ".join(" ".join(rules.rules()).split())
-    assert "Two hidden layers of 50 units with the activation 'gelu'; 100 units from 20,000 rows on, and 256" in text
-    assert "in 10 checks (3 for up to 1,000 rows), and in any case after 50, 66, 76, 85 and 93 % of the steps (2,000" in text
-    assert "4 with a factor of 0.3, which end after 10 checks without a gain or after 50, 70 and 85 % of the steps" in text
-    assert "classes of tables like images have 100 times the prior variance in the first layer" in text
+    assert "Two hidden layers of 64 units with the activation 'gelu'; 128 units from 5,000 rows on" in text
+    assert "with 0 and 16 bins of each (0 and 32 from 5,000 rows on)" in text
+    assert "For each way 10 independently started networks, 6 from 5,000 rows on and 4 from 10,000" in text
+    assert "1,000 steps up to 1,000 rows" in text
 
 
 def test_page_in_the_repository_is_that_of_its_lines() -> None:

@@ -34,7 +34,9 @@ LABELS = {
     "effective_share": "effective size N_eff",
     "noise_floor": "noise floor, hidden",
     "output_noise_floor": "noise floor, output",
-    "max_iter": "steps at most",
+    "max_iter": "steps",
+    "batch_size": "rows of a step",
+    "n_members": "members",
     "learning_rate": "learning rate",
     "prior_precision": "prior precision",
     "kl_weight": "weight of the KL term",
@@ -87,13 +89,13 @@ def scaled(name: str, value: Value, factor: float) -> Value:
 
 def bali_values(task: StudyTask) -> Values:
     """The estimator's own, or what the rules give for the table."""
-    n_rows, n_columns = task.split.X_train.shape
+    n_rows = len(task.split.X_train)
     model = BALIRegressor(**_quick_defaults(task))
+    course = defaults.course(n_rows)
     rules: Values = {
-        "ema_rate": defaults.ema_rate(n_rows, model.batch_size),
-        "prior_variance": tuple(c.variance for c in defaults.candidates(n_rows, n_columns, classes=False)),
-        "effective_size": defaults.effective_size(n_rows),
-        "max_iter": defaults.plan(n_rows, n_columns, model.batch_size, classes=False).max_steps,
+        "max_iter": course.n_steps,
+        "batch_size": course.batch_size,
+        "n_members": defaults.members(n_rows),
     }
     own = {name: getattr(model, name) for name in METHODS["bali"].hyperparameters}
     return {name: rules[name] if value is None else value for name, value in own.items()}
@@ -156,7 +158,7 @@ def _baseline(name: str, title: str, hyperparameters: tuple[str, ...]) -> Studie
 METHODS: dict[str, Studied] = {
     "bali": Studied(
         "BALI, defaults",
-        ("step_size", "ema_rate", "prior_variance", "effective_size", "noise_floor", "output_noise_floor", "max_iter"),
+        ("step_size", "prior_variance", "batch_size", "max_iter", "n_members"),
         bali_values,
         fit_defaults,
     ),

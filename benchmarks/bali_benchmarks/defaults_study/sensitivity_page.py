@@ -14,7 +14,7 @@ from bali_benchmarks.reproduce.summary import Figure, figure, figure_of
 
 IMAGE = "images/defaults.png"
 WHAT = {
-    "bali": "`BALIRegressor()`. A list of candidates is scaled as a whole.",
+    "bali": "`BALIRegressor()`.",
     "before": (
         f"The paper's settings for each set, which were chosen for it, with {BEFORE_STEPS:,} steps; one posterior, no "
         "held-out rows, no correction of the noise."

@@ -59,7 +59,7 @@ class BALIEstimator(DistributionalEstimator):
         likelihood: str = "auto",
         n_bins: int | None = None,
         step_size: float = 1.0,
-        prior_variance: float = 10.0,
+        prior_variance: float = 30.0,
         batch_size: int | None = None,
         max_iter: int | None = None,
         validation_fraction: float | None = None,

@@ -11,6 +11,8 @@ from bali.training.stack_course import CourseRules
 FEW_ROWS = 10
 #: From so many columns on, columns are like pixels: one alone says little, and bins of each would be thousands of inputs.
 MANY_COLUMNS = 100
+#: From so many rows on, there is more to learn than a small network can.
+MORE_ROWS = 5000
 #: From so many rows on, rows for training are not scarce: all members hold out the same ones.
 MANY_ROWS = 10_000
 #: Of the rows that members share.
@@ -31,32 +33,34 @@ def hidden_layer_sizes(n_rows: int, n_columns: int) -> tuple[int, ...]:
     """Two hidden layers, wider where there is more to learn from."""
     if n_columns >= MANY_COLUMNS:
         return (256, 256)
-    return (64, 64) if n_rows < 5000 else (128, 128)
+    return (64, 64) if n_rows < MORE_ROWS else (128, 128)
 
 
 def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
     """Encodings to try, by the number of a column's bins; a bin needs rows enough to tell its slope."""
     if n_columns >= MANY_COLUMNS:
         return (0,)
-    return (0, 16) if n_rows < 5000 else (0, 32)
+    return (0, 16) if n_rows < MORE_ROWS else (0, 32)
 
 
 def groups(n_rows: int) -> int:
     """Of held-out rows. Few rows are better used by some of the members than by none."""
-    return 1 if n_rows >= MANY_ROWS else 3
+    return 1 if n_rows >= MANY_ROWS else members(n_rows) // 2
 
 
 def held_out_share(n_rows: int) -> float:
     """Of the rows, in each group."""
-    return min(0.1, MOST_HELD_OUT / n_rows) if n_rows >= MANY_ROWS else 0.2
+    return min(0.1, MOST_HELD_OUT / n_rows)
 
 
 def members(n_rows: int) -> int:
-    """Of each candidate: two for each group at least."""
-    return 4 if n_rows >= MANY_ROWS else 6
+    """Of each candidate. Small tables gain most from a mixture, and it costs them least."""
+    if n_rows >= MANY_ROWS:
+        return 4
+    return 10 if n_rows < MORE_ROWS else 6
 
 
 def course(n_rows: int) -> CourseRules:
     """More rows tell more, which takes longer to learn, but ever less."""
     n_steps = round(1000 * max(1.0, n_rows / 1000) ** (1 / 3))
-    return CourseRules(n_steps=n_steps, batch_size=128 if n_rows < 5000 else 256)
+    return CourseRules(n_steps=n_steps, batch_size=128 if n_rows < MORE_ROWS else 256)

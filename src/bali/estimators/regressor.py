@@ -54,7 +54,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     n_samples
         Weight samples for a prediction, where it has no closed form.
     n_jobs
-        Threads; by default one for each core.
+        Threads of wide networks; by default one for each core.
     warm_start
         Go on from the last `fit`.
     random_state, device, verbose

@@ -20,6 +20,8 @@ from bali.inference.joint import Pace
 #: As in `joint.py`: units whose gradients vanish, how long a factor serves, how often Gram matrices are taken.
 _LEAST_SHARE = 1e-4
 _REFRESH, _FRESH_AT_FIRST, _SELDOM = 20, 5, 4
+#: An average of squared gradients that is so many times smaller than a batch's is given up for it.
+_JUMP = 4.0
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,7 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
     for layer, h, g in zip(layers, seen.inputs, seen.gradients, strict=True):
         drive = torch.cat([h.mT @ g, g.sum(1, keepdim=True)], 1) / total
         layer = replace(layer, drive=_averaged(layer.drive, drive, max(1.0 - pace.momentum, 1.0 / step)))
-        if fresh or layer.gradients is None:
-            layer = replace(layer, gradients=_averaged(layer.gradients, g.mT @ g / total, rate))
+        layer = replace(layer, gradients=_gradients(layer.gradients, g, total, rate if fresh else None))
         if not layer.inputs_are_known and (fresh or layer.inputs is None):
             rows = _with_ones(h)
             gram = (rows * seen.weight[..., None]).mT @ rows / total
@@ -132,6 +133,20 @@ def _factored(layer: StackLayer, inputs: Symmetric, pace: Pace) -> StackLayer:
     damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), layer.label).plus(inputs)
     damped.keep_inverse()
     return replace(layer, damped=damped, damping=damping)
+
+
+def _gradients(known: Tensor | None, g: Tensor, total: Tensor, rate: float | None) -> Tensor:
+    """S with a batch taken in, or without where there is no rate; members whose gradients have grown too fast for an average
+    that remembers small ones have that of the batch."""
+    if known is None:
+        return g.mT @ g / total
+    squares = g.square().sum((-2, -1)) / total[:, 0, 0]
+    jumped = squares > _JUMP * known.diagonal(dim1=-2, dim2=-1).sum(-1)
+    if rate is None and not bool(jumped.any()):
+        return known
+    new = g.mT @ g / total
+    kept = known if rate is None else known.lerp(new, rate)
+    return torch.where(jumped[:, None, None], new, kept)
 
 
 def _averaged(known: Tensor | None, new: Tensor, rate: float) -> Tensor:

@@ -27,6 +27,8 @@ from bali.predictive.likelihoods import Likelihood
 DECAYS = (0.95, 0.99)
 #: Rows of a pass that needs no gradients.
 AT_ONCE = 4096
+#: Nats a row that a member may be behind the middle one.
+ASTRAY = 1.0
 #: Variance of the noise of standardised targets, at the least.
 LEAST_NOISE = 1e-8
 
@@ -192,7 +194,28 @@ class StackCourse:
             self.best_score = torch.where(better, score, self.best_score)
             if noise is not None and self.best_noise is not None:
                 self.best_noise = torch.where(better[:, None, None], noise, self.best_noise)
+        self._bring_back()
         self.scores.append((self.step, -self.best_score.mean().item()))
+
+    def _bring_back(self) -> None:
+        """Members that have gone astray start again from where the one is that holds out the same rows, or from the best."""
+        astray = ~(self.best_score <= self.best_score.median() + ASTRAY)
+        if not bool(astray.any()):
+            return
+        best = int(self.best_score.argmin())
+        for member in astray.nonzero()[:, 0].tolist():
+            fellows = (self.data.held_out == self.data.held_out[member]).all(1) & ~astray
+            source = int(fellows.nonzero()[0, 0]) if bool(fellows.any()) else best
+            for place in (*self.averages, self.best):
+                for mean, known in zip(place, self.best, strict=True):
+                    mean[member] = known[source]
+            self.layers = [
+                replace(layer, mean=_with(layer.mean, member, mean[source]), drive=_with(layer.drive, member, 0.0))
+                for layer, mean in zip(self.layers, self.best, strict=True)
+            ]
+            self.best_score[member] = self.best_score[source]
+            if self.best_noise is not None:
+                self.best_noise[member] = self.best_noise[source]
 
     def _held_out_score(self, means: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Mean negative log-likelihood (K,) of each member's held-out rows; a regression's noise is their own.
@@ -242,6 +265,13 @@ class StackCourse:
             replace(layer, inputs=Dense(xx / total, layer.label), gradients=gg / total)
             for layer, (xx, gg) in zip(layers, sums, strict=True)
         ]
+
+
+def _with(values: Tensor | None, member: int, new: Tensor | float) -> Tensor:
+    assert values is not None
+    values = values.clone()
+    values[member] = new
+    return values
 
 
 def _floored(noise: Tensor) -> Tensor:

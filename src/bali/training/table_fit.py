@@ -8,11 +8,12 @@ from the best are mixed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -24,7 +25,17 @@ from bali.training.stack_posterior import StackPosterior
 
 Outcome = Literal["converged", "time_limit", "interrupted"]
 #: After these shares of the steps candidates are compared.
-CHECKS_AT = (0.25, 0.5)
+CHECKS_AT = (0.15, 0.3, 0.5, 1.0)
+#: Below this width, threads wait for each other longer than they compute.
+_WIDE = 128
+
+
+#: Steps that are timed where there is a deadline, and those that are taken in any case.
+_TIMED_STEPS, _LEAST_STEPS = 10, 50
+
+
+class _TimeIsUp(Exception):
+    """The deadline has passed."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,8 @@ def train_table(
     deadline: float | None = None,
     on_step: Callable[[Progress], None] | None = None,
 ) -> TableFit:
-    """Train all candidates, each `n_members` strong. `deadline` is a time of `time.monotonic`.
+    """Train all candidates, each `n_members` strong, in turns. `deadline` is a time of `time.monotonic`; `n_jobs` threads
+    serve networks that are wide enough for them.
 
     Ctrl-C ends the training with the best so far; before the first score there is none that is worth keeping, and it is
     raised.
@@ -89,18 +101,27 @@ def train_table(
         means = candidate.start or initial_means(n_members, sizes, generator, candidate.x.dtype)
         data, rules = StackData(candidate.x, y, weight, masks), candidate.rules
         courses.append(StackCourse(means, activation, candidate.likelihood, data, rules, generator, candidate.offset))
-    running, outcome, shares = list(range(len(candidates))), "converged", (*CHECKS_AT, 1.0)
-    total = sum(candidate.rules.n_steps for candidate in candidates)
+    outcome: Outcome = "converged"
+    running = list(range(len(candidates)))
     try:
-        with ThreadPoolExecutor(max(1, n_jobs)) as pool:
-            for share in shares:
-                parts = [(courses[i], round(share * candidates[i].rules.n_steps)) for i in running]
-                done = _run_side_by_side(pool, parts, courses, total, deadline, on_step)
-                if not done:
-                    outcome = "time_limit"
-                    break
+        if deadline is not None:
+            _shorten(courses, deadline)
+        for share, number in itertools.product(CHECKS_AT, range(len(candidates))):
+            if number in running:
+                course = courses[number]
+                until = round(share * course.rules.n_steps)
+                with _threads(n_jobs if min(candidates[number].sizes[:-1], default=0) >= _WIDE else 1):
+                    for step in course.run(until):
+                        if on_step is not None:
+                            total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
+                            score = max(c.scores[-1][1] for c in courses if c.scores)
+                            on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
+                        if deadline is not None and time.monotonic() > deadline and step < until:
+                            raise _TimeIsUp
+            if number == len(candidates) - 1:
                 running = [i for i in running if not _is_behind(courses[i], _best(courses, running), 2.0)]
-                total = sum(c.rules.n_steps if i in running else courses[i].step for i, c in enumerate(candidates))
+    except _TimeIsUp:
+        outcome = "time_limit"
     except KeyboardInterrupt:
         if not all(courses[i].scores for i in running):
             raise
@@ -112,39 +133,29 @@ def train_table(
     found = [courses[i] for i in kept]
     posteriors = [StackPosterior.around(c.curvature(), c.n_data, activation) for c in found]
     scores = {c.name: courses[i].scores[-1][1] for i, c in enumerate(candidates) if courses[i].scores}
-    return TableFit(kept, found, posteriors, outcome, scores, found[0].losses, found[0].scores)  # type: ignore[arg-type]
+    return TableFit(kept, found, posteriors, outcome, scores, found[0].losses, found[0].scores)
 
 
-def _run_side_by_side(
-    pool: ThreadPoolExecutor,
-    parts: Sequence[tuple[StackCourse, int]],
-    courses: Sequence[StackCourse],
-    total: int,
-    deadline: float | None,
-    on_step: Callable[[Progress], None] | None,
-) -> bool:
-    """Run each course up to its step, one thread each; whether all came so far before the deadline."""
-    stop = False
+def _shorten(courses: Sequence[StackCourse], deadline: float) -> None:
+    """Courses that would take too long become shorter, as a few steps of each tell; no course is cut off before its end."""
+    seconds = 0.0
+    for course in courses:
+        start = time.monotonic()
+        for _ in course.run(min(_TIMED_STEPS, course.rules.n_steps)):
+            pass
+        seconds += (time.monotonic() - start) / _TIMED_STEPS
+    affordable = max(_LEAST_STEPS, int((deadline - time.monotonic()) / seconds))
+    for course in courses:
+        course.rules = replace(course.rules, n_steps=min(course.rules.n_steps, affordable))
 
-    def run(course: StackCourse, until: int) -> bool:
-        torch.set_num_threads(1)  # of this thread: cores are taken by other candidates
-        for _ in course.run(until):
-            if stop or (deadline is not None and time.monotonic() > deadline):
-                return False
-            if on_step is not None:
-                score = max(c.scores[-1][1] for c in courses if c.scores)
-                on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
-        return course.step >= until or not stop
 
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """So many for torch, and afterwards as before."""
     before = torch.get_num_threads()
-    futures = [pool.submit(run, *part) for part in parts]
+    torch.set_num_threads(n)
     try:
-        return all([future.result() for future in futures])
-    except BaseException:
-        stop = True
-        for future in futures:
-            future.cancel()
-        raise
+        yield
     finally:
         torch.set_num_threads(before)
 
