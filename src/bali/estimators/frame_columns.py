@@ -185,7 +185,9 @@ def _kind(name: object, column: pd.Series) -> Kind:
         return "number"
     if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, np.dtype) and dtype.kind == "m":
         what = "dates" if pd.api.types.is_datetime64_any_dtype(dtype) else "spans of time"
-        raise ValueError(f"column {name!r} holds {what}; turn it into numbers, such as days since a first one, or leave it out")
+        raise ValueError(
+            f"column {name!r} holds {what}; turn it into numbers, such as days since a first one, or leave it out"
+        )
     values = column.dropna().astype(object)
     texts = values.map(lambda value: isinstance(value, str))
     if len(values) and texts.all():

@@ -105,5 +105,7 @@ def survival_by_risk(predictive: DurationPredictive, y: NDArray[np.float64]) -> 
     groups = []
     for rows in np.array_split(order, N_GROUPS) if len(order) >= 10 * N_GROUPS else [order]:
         curve = KaplanMeier(y[rows, 0], y[rows, 1] == 1.0)
-        groups.append({"rows": len(rows), "predicted": survival[rows].mean(0).tolist(), "observed": curve.at(times).tolist()})
+        groups.append(
+            {"rows": len(rows), "predicted": survival[rows].mean(0).tolist(), "observed": curve.at(times).tolist()}
+        )
     return {"times": times.tolist(), "groups": groups}

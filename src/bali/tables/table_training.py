@@ -97,7 +97,9 @@ def read_training_table(table: Table, options: FitOptions) -> TrainingTable:
 
 def _check_names(table: Table, options: FitOptions) -> None:
     named: dict[str, Sequence[str]] = {"--drop": options.drop, "--category": options.category}
-    named |= {"--target": [options.target]} if options.event is None else {"--time": [options.target], "--event": [options.event]}
+    named |= (
+        {"--target": [options.target]} if options.event is None else {"--time": [options.target], "--event": [options.event]}
+    )
     for option, names in (named | {"--id": [options.id] if options.id else []}).items():
         absent = [name for name in names if name not in table.columns]
         if absent:

@@ -128,7 +128,9 @@ def _times(column: pd.Series) -> NDArray[np.float64]:
 def _events(column: pd.Series) -> NDArray[np.float64]:
     """0 and 1, however they are spelled."""
     found = as_text(column).map({"0": 0.0, "1": 1.0, "False": 0.0, "True": 1.0})
-    _refuse(column, found.isna().to_numpy(), "events must be 1 where it was over and 0 where it was not over yet", "correct it")
+    _refuse(
+        column, found.isna().to_numpy(), "events must be 1 where it was over and 0 where it was not over yet", "correct it"
+    )
     return found.to_numpy(dtype=np.float64)
 
 
