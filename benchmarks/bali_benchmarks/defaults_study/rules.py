@@ -48,8 +48,8 @@ def _inputs() -> tuple[str, str]:
 def _encodings() -> tuple[str, str]:
     few, more = (_listed(defaults.bins(n, COLUMNS)) for n in (SMALL, WIDER_FROM))
     return "Encodings", (
-        f"Two ways to show the columns are tried side by side: with {few} bins of each ({more} from {WIDER_FROM:,} rows on), "
-        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. A way that is "
+        f"Two ways to show the columns are tried side by side: with {few} bins of each ({more} from {WIDER_FROM:,} rows "
+        "on), beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. A way that is "
         "clearly behind on the held-out rows, by two standard errors between members, stops early; what cannot be told from "
         f"the best at the end, by one, is mixed with it. With {MANY} columns or more there are no bins: one column alone "
         "says little there."
@@ -73,15 +73,15 @@ def _members() -> tuple[str, str]:
     return "Members", (
         f"For each way {small} independently started networks, {large} from {WIDER_FROM:,} rows on and {many} from "
         f"{SHARED_FROM:,}: small tables gain most from a mixture, and it costs them least. They are trained as one batch. "
-        f"Two and two hold out the same {100 * share:g} % of the rows, other pairs other rows, so that few rows are not lost "
-        f"to all; from {SHARED_FROM:,} rows on all of them hold out the same, at most {defaults.MOST_HELD_OUT:,}."
+        f"Two and two hold out the same {100 * share:g} % of the rows, other pairs other rows, so that few rows are not "
+        f"lost to all; from {SHARED_FROM:,} rows on all of them hold out the same, at most {defaults.MOST_HELD_OUT:,}."
     )
 
 
 def _noise() -> tuple[str, str]:
     return "Noise", (
-        "Means are learnt first, as with one noise for all rows. Then the residuals of held-out rows, by members that did not "
-        f"train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the logarithm "
+        "Means are learnt first, as with one noise for all rows. Then the residuals of held-out rows, by members that did "
+        f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the logarithm "
         "of their scale from the columns and the predicted mean. They have held-out residuals of their own: where these "
         "are not more likely than with one scale for all rows, by a standard error, the noise is the same in every row."
     )
@@ -90,8 +90,8 @@ def _noise() -> tuple[str, str]:
 def _calibration() -> tuple[str, str]:
     return "Calibration", (
         "A factor of the noise and the degrees of freedom of its Student-t make the held-out rows most likely. A pair of "
-        "members errs more than the mixture of all: how the factor falls from one member to a pair tells what it will be for "
-        "all of them. Far from the rows a prediction is wider, by the spread of the members and by the exact posterior of "
+        "members errs more than the mixture of all: how the factor falls from one member to a pair tells what it will be "
+        "for all of them. Far from the rows a prediction is wider, by the spread of the members and by the exact posterior of "
         "each one's output layer."
     )
 

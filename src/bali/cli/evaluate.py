@@ -5,7 +5,7 @@ from __future__ import annotations
 from bali.cli.options import Encoding, File, Json, Model, Quiet, Samples
 from bali.cli.predict import extra_columns, missing_columns
 from bali.cli.talk import Talk, failing_cleanly
-from bali.tables.errors import TableError, plural, shown
+from bali.tables.errors import TableError, plural, quoted
 
 
 def evaluate(
@@ -30,23 +30,24 @@ def evaluate(
         if samples is not None:
             trained.estimator.set_params(n_samples=samples)
         table, target = open_table(file, encoding), trained.target
-        missing_columns(table, [*trained.columns, target.name])
+        missing_columns(table, [*trained.columns, *target.columns])
         notes = extra_columns(table, trained, [])
         scores, surprises, n_without = Scores(target), Surprises(), 0
         as_text = [*trained.text_columns, *([target.name] if target.classes else [])]
         with noted_warnings() as warned, row_counter(talk) as on_rows:
-            for frame in table.chunks([*trained.columns, target.name], as_text, trained.rows_at_once):
-                known = frame[frame[target.name].notna()]
+            for frame in table.chunks([*trained.columns, *target.columns], as_text, trained.rows_at_once):
+                known = frame[frame[target.columns].notna().all(axis=1)]
                 n_without += len(frame) - len(known)
                 if len(known):
-                    scores.add(trained.predictive(known, surprises), target.values(known[target.name]))
+                    events = None if target.event is None else known[target.event]
+                    scores.add(trained.predictive(known, surprises), target.values(known[target.name], events))
                 on_rows(len(frame))
         if scores.n_rows == 0:
             raise TableError(
-                f"{table.source.name} has no rows with a value of {shown(target.name)}: there is nothing to score"
+                f"{table.source.name} has no rows with a value of {quoted(target.columns)}: there is nothing to score"
             )
         if n_without:
-            notes.append(f"{plural(n_without, 'row')} without a value of {shown(target.name)} left out")
+            notes.append(f"{plural(n_without, 'row')} without a value of {quoted(target.columns)} left out")
         notes += surprises.notes() + scores.notes() + warned
         talk.notes(notes)
         metrics = scores.metrics()

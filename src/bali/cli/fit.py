@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 class TaskChoice(StrEnum):
     auto = "auto"
     regression = "regression"
+    counts = "counts"
     classification = "classification"
 
 
 def fit(
     file: File,
-    target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
+    target: Annotated[str | None, typer.Option(help="The column to predict.", show_default=False)] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a target: how long something lasted, some of which was not over yet.", show_default=False
+        ),
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="With --time: 1 where it was over then, 0 where not yet.", show_default=False)
+    ] = None,
     task: Annotated[
         TaskChoice, typer.Option(help="What kind of prediction; by default it depends on the target.")
     ] = TaskChoice.auto,
@@ -41,6 +51,10 @@ def fit(
     id_column: Annotated[str | None, typer.Option("--id", help="A column that names the rows.", show_default=False)] = None,
     members: Annotated[int | None, typer.Option(min=1, help="Posteriors to mix.", show_default="by size")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Most training steps.", show_default="by size")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.001, help="Most seconds to train; the best so far is kept.", show_default=False)
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads to train with.", show_default="all cores")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
     holdout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the rows kept aside to score the model.")] = 0.1,
     encoding: Encoding = "utf-8",
@@ -59,10 +73,13 @@ def fit(
     from bali.tables.table_training import FitOptions, fit_table, read_training_table
 
     talk = Talk(as_json=as_json, quiet=quiet)
-    chosen = {"n_members": members, "max_iter": max_iter}
+    name = _target(target, time, event, task)
+    chosen = {"n_members": members, "max_iter": max_iter, "n_jobs": jobs}
     options = FitOptions(
-        target=target,
+        target=name,
         task=task.value,
+        event=event,
+        time_limit=time_limit,
         drop=tuple(drop or ()),
         category=tuple(category or ()),
         id=id_column,
@@ -81,6 +98,29 @@ def fit(
         _conclude(talk, model, folder, len(data.notes))
         if open_report:
             typer.launch((folder / results.REPORT_FILE).resolve().as_uri())
+
+
+def _target(target: str | None, time: str | None, event: str | None, task: TaskChoice) -> str:
+    """The column that is predicted; of durations, the one with the times."""
+    if time is None:
+        if event is not None:
+            raise typer.BadParameter("goes with --time, the column that says how long it lasted", param_hint="--event")
+        if target is None:
+            raise typer.BadParameter(
+                "name the column to predict (or --time and --event, for durations)", param_hint="--target"
+            )
+        return target
+    if target is not None or task is not TaskChoice.auto:
+        raise typer.BadParameter(
+            "--time and --event name what is predicted; leave out --target and --task", param_hint="--time"
+        )
+    if event is None:
+        raise typer.BadParameter(
+            "name the column that is 1 where it was over by then and 0 where it was not over yet; if all of them were over, "
+            "use --target instead of --time",
+            param_hint="--event",
+        )
+    return time
 
 
 def _default_folder(file: Path) -> Path:
@@ -108,6 +148,8 @@ def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) ->
     talk.notes(record["notes"][n_notes_said:])
     steps = plural(model.estimator.n_iter_, "step")
     talk.say(f"trained on {plural(record['n_train'], 'row')} in {record['seconds']:.1f} s, {steps}")
+    for what, chosen in model.estimator.health().chosen.items():
+        talk.say(f"  {what}: {chosen}")
     if record["metrics"]:
         talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")
         talk.scores(record["metrics"], MEANINGS)

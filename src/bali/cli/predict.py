@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +30,10 @@ def predict(
     coverage: Annotated[
         float, typer.Option(min=0.01, max=0.999, help="Probability that an interval holds the value.")
     ] = 0.9,
+    at: Annotated[
+        list[float] | None,
+        typer.Option(min=0.0, help="Durations: a time to tell the survival at; can be repeated.", show_default="quartiles"),
+    ] = None,
     id_column: Annotated[
         str | None, typer.Option("--id", help="A column that names the rows; else they are counted.", show_default=False)
     ] = None,
@@ -44,8 +48,9 @@ def predict(
 ) -> None:
     """Predict the rows of a file.
 
-    Writes, for each row, mean, std, lower, upper, epistemic_std and aleatoric_std, or the class with all class
-    probabilities, entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
+    Writes, for each row, mean, std, lower, upper, epistemic_std and aleatoric_std; of counts also the median and the
+    probability of 0; of durations median, mean, lower, upper and survival; or the class with all class probabilities,
+    entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
     """
     from bali.cli.terminal_progress import row_counter
     from bali.tables.encoder import Surprises
@@ -62,6 +67,8 @@ def predict(
         trained = load_table_model(model)
         if samples is not None:
             trained.estimator.set_params(n_samples=samples)
+        if at and trained.target.task != "durations":
+            raise TableError(f"--at is for durations, and {shown(trained.target.name)} makes a {trained.target.task} model")
         table = open_table(file, encoding)
         if out != STDOUT:
             _check_output(out, file, model)
@@ -69,7 +76,7 @@ def predict(
         talk.notes(extra_columns(table, trained, [id_column] if id_column else []))
         surprises, n_rows = Surprises(), 0
         with noted_warnings() as warned, prediction_writer(out) as write, row_counter(talk) as on_rows:
-            for frame in predictions(table, trained, coverage, id_column, surprises):
+            for frame in predictions(table, trained, coverage, id_column, surprises, at):
                 write(without_formulas(frame) if no_formulas else frame)
                 on_rows(len(frame))
                 n_rows += len(frame)
@@ -84,19 +91,24 @@ def predict(
 
 
 def predictions(
-    table: Table, model: TableModel, coverage: float, id_column: str | None, surprises: Surprises
+    table: Table,
+    model: TableModel,
+    coverage: float,
+    id_column: str | None,
+    surprises: Surprises,
+    times: Sequence[float] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Row names and predictions, piece by piece."""
     import pandas as pd
 
-    from bali.tables.table_model import prediction_columns
+    from bali.tables.prediction_columns import prediction_columns
 
     names = [id_column] if id_column else []
     wanted = dict.fromkeys([*names, *model.columns])
     for frame in table.chunks(wanted, [*model.text_columns, *names], model.rows_at_once):
         if frame.empty:
             continue
-        columns = prediction_columns(model.predictive(frame, surprises), model.target, coverage)
+        columns = prediction_columns(model.predictive(frame, surprises), model.target, coverage, times)
         if id_column is None:
             rows: dict[str, Any] = {"row": frame.index.to_numpy()}
         else:
@@ -114,7 +126,7 @@ def missing_columns(table: Table, wanted: list[str]) -> None:
 
 def extra_columns(table: Table, model: TableModel, also_used: list[str]) -> list[str]:
     """A note about columns that the model does not use; the target's may well be there."""
-    extra = [name for name in table.columns if name not in {*model.columns, model.target.name, *also_used}]
+    extra = [name for name in table.columns if name not in {*model.columns, *model.target.columns, *also_used}]
     return [f"columns that the model does not use are ignored: {quoted(extra)}"] if extra else []
 
 

@@ -53,4 +53,4 @@ def report_page(model: TableModel) -> str:
 
 def short_record(model: TableModel) -> dict[str, Any]:
     """The record of a training without its rows and ranges."""
-    return {name: value for name, value in model.record.items() if name not in ("holdout", "inputs")}
+    return {name: value for name, value in model.record.items() if name not in ("holdout", "inputs", "checks", "columns")}

@@ -113,7 +113,7 @@ class BALIEstimator(FittedTable):
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds, got {time_limit}")
         go_on = self.warm_start and hasattr(self, "posterior_")
-        rows, y_all = self._validated(X, y, min_rows=2)
+        rows, y_all = self._validated(X, y, min_rows=2, reset=not go_on)
         weight = checked_weight(sample_weight, len(rows))
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])

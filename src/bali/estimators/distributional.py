@@ -38,6 +38,8 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     device: str
     #: Columns with heavy tails are bent.
     _bends_inputs: ClassVar[bool] = False
+    #: NaN in X is a value that is not known.
+    _allows_missing: ClassVar[bool] = False
     input_scaling_: Array  # the five rows of an `InputScaling`
 
     # --- input --------------------------------------------------------------------------------------------------
@@ -52,6 +54,7 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y_numeric=regression,
             multi_output=regression,
             ensure_min_samples=min_rows,
+            ensure_all_finite="allow-nan" if self._allows_missing else True,
             reset=reset,
         )
         return checked
@@ -71,8 +74,12 @@ class DistributionalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return torch.as_tensor(array, dtype=self._dtype, device=self._device)
 
     def _learn_input_scales(self, X: Array, weight: Array | None = None) -> None:
-        names = getattr(self, "feature_names_in_", None)
-        self.input_scaling_ = np.stack(InputScaling.learn(X, weight, bends=self._bends_inputs, names=names))
+        self.input_scaling_ = np.stack(InputScaling.learn(X, weight, bends=self._bends_inputs, names=self._input_names()))
+
+    def _input_names(self) -> Sequence[object] | None:
+        """Of the columns of numbers that networks are shown."""
+        found: Sequence[object] | None = getattr(self, "feature_names_in_", None)
+        return found
 
     def _inputs(self, X: Array) -> Tensor:
         return self._tensor(InputScaling(*self.input_scaling_)(X))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bali.estimators import estimator_files, posterior_files
-from bali.estimators.distributional import Array, DistributionalEstimator
+from bali.estimators.distributional import Array
 from bali.estimators.encodings import Encoding
-from bali.estimators.input_scaling import InputScaling
+from bali.estimators.frame_columns import columns_from_json
+from bali.estimators.frame_inputs import FrameInputs
+from bali.estimators.input_scaling import InputScaling, OutOfReachError
 from bali.estimators.recipe import Recipe
 from bali.estimators.table_health import TableHealth, table_health
 from bali.predictive.mixtures import Predictive
@@ -25,7 +27,7 @@ from bali.training.table_posterior import TablePosterior
 _NUMBERS_AT_ONCE = 2**21
 
 
-class FittedTable(DistributionalEstimator):
+class FittedTable(FrameInputs):
     """What needs only what fitting left."""
 
     _bends_inputs = True
@@ -64,14 +66,13 @@ class FittedTable(DistributionalEstimator):
     # --- prediction -----------------------------------------------------------------------------------------------
 
     def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
-        return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
-
-    def _rows(self, X: ArrayLike) -> Array:
-        check_is_fitted(self, "posterior_")
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
-        return rows
+        try:
+            return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
+        except OutOfReachError as error:
+            raise error.named(self.columns_.feature_names[error.column]) from None
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
+        check_is_fitted(self, "posterior_")
         rows, posterior = self._rows(X), self.posterior_
         components = posterior.n_members if posterior.is_regression else max(self.n_samples, posterior.n_members)
         widest = max(max(stack.sizes[1:]) for stack in posterior.stacks)
@@ -79,7 +80,11 @@ class FittedTable(DistributionalEstimator):
         at_once = min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
         for start in range(0, len(rows), at_once):
             part = rows[start : start + at_once]
-            yield posterior.predictive([self._encoded(encoding, part) for encoding in self.encodings_], self.n_samples)
+            try:
+                encoded = [self._encoded(encoding, part) for encoding in self.encodings_]
+            except OutOfReachError as error:
+                raise error.below(start) from None
+            yield posterior.predictive(encoded, self.n_samples)
 
     def _standard_dist(self, X: ArrayLike) -> Predictive:
         chunks = list(self._chunks(X))
@@ -93,14 +98,15 @@ class FittedTable(DistributionalEstimator):
     def health(self) -> TableHealth:
         """What was chosen, and each layer's degrees of freedom and condition; and what is off, if anything."""
         check_is_fitted(self, "posterior_")
-        return table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
+        found = table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
+        return replace(found, chosen=self.columns_.summary | found.chosen)
 
     # --- files --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
-            gone = ("recipe_", "posterior_", "encodings_", "_stream")
+            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream")
             state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
         return state
 
@@ -113,11 +119,13 @@ class FittedTable(DistributionalEstimator):
     def fitted_state(self) -> dict[str, Any]:
         """The recipe, the posterior and the encodings."""
         meta, tensors = posterior_files.to_plain(self.posterior_, self.encodings_)
-        return {"meta": {"recipe": self.recipe_.to_json(), "posterior": meta}, "tensors": tensors}
+        plain = {"recipe": self.recipe_.to_json(), "posterior": meta, "columns": self.columns_.to_json()}
+        return {"meta": plain, "tensors": tensors}
 
     def restore_fitted_state(self, state: dict[str, Any]) -> None:
         """Build what `fitted_state` gave."""
         self.recipe_ = Recipe.from_json(state["meta"]["recipe"])
+        self.columns_ = columns_from_json(state["meta"]["columns"])
         plain = state["meta"]["posterior"], state["tensors"]
         self.posterior_, self.encodings_ = posterior_files.from_plain(self.recipe_, *plain, self._device)
 

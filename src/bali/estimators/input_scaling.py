@@ -33,12 +33,20 @@ FARTHEST = 1e12
 class OutOfReachError(ValueError):
     """A value that nothing can be computed for; `row` and `column` are its place."""
 
-    def __init__(self, value: float, row: int, column: int) -> None:
-        self.value, self.row, self.column = value, row, column
+    def __init__(self, value: float, row: int, column: int, name: str = "") -> None:
+        self.value, self.row, self.column, self.name = value, row, column, name
+        place = f"column {name!r} in row {row}" if name and name != f"x{column}" else f"X[{row}, {column}]"
         super().__init__(
-            f"X[{row}, {column}] is {value:.3g}, more than {FARTHEST:.0e} standard deviations away from the training rows; "
+            f"{place} is {value:.3g}, more than {FARTHEST:.0e} standard deviations away from the training rows; "
             "correct it, or leave that row out"
         )
+
+    def named(self, name: str) -> OutOfReachError:
+        return OutOfReachError(self.value, self.row, self.column, name)
+
+    def below(self, start: int) -> OutOfReachError:
+        """The same in rows of which those that were looked at begin at `start`."""
+        return OutOfReachError(self.value, self.row + start, self.column, self.name)
 
 
 class InputScaling(NamedTuple):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from bali.estimators.frame_columns import Kind, columns_from_json
 from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
 from bali.inference.schema import (
     ANYTHING,
@@ -120,6 +121,16 @@ POSTERIOR = Record(
     }
 )
 
+#: What was learnt about a column of X, or of a table.
+COLUMN = Record(
+    {
+        "name": Text(),
+        "kind": Choice(get_args(Kind)),
+        "has_missing": Truth(),
+        "median": Number(-1e300, 1e300),
+        "categories": ListOf(Text()),
+    }
+)
 INPUTS: dict[str, Check] = {"n_features_in_": WIDTH, "feature_names_in_": ListOf(Text())}
 REGRESSION: dict[str, Check] = {"n_outputs_": WIDTH, "_y_is_1d": Truth()}
 _LABEL = Either(Text(), Truth(), Number(-1e300, 1e300))
@@ -162,11 +173,13 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     n_columns, k = recipe.n_columns, recipe.n_members
     classes = fitted["classes_"]["values"] if "classes_" in fitted else None
     n_outputs = fitted["n_outputs_"] if classes is None else len(classes)
-    names = len(fitted.get("feature_names_in_", range(n_columns)))
+    columns = columns_from_json(meta["state"]["columns"])
+    n_given, n_features = len(columns.columns), len(columns.feature_names)
+    names = len(fitted.get("feature_names_in_", range(n_given)))
     likelihoods = {stack.likelihood for stack in recipe.stacks}
     is_classifier = likelihoods == {"categorical"}
-    known = (n_columns, n_columns, recipe.n_outputs, classes is not None)
-    if (fitted["n_features_in_"], names, n_outputs, is_classifier) != known or len(likelihoods) != 1:
+    known = (n_given, n_given, n_columns, recipe.n_outputs, classes is not None)
+    if (fitted["n_features_in_"], names, n_features, n_outputs, is_classifier) != known or len(likelihoods) != 1:
         raise SchemaError("its recipe is for other inputs or outputs")
     real, own = torch.float64, getattr(torch, recipe.dtype)
     found = {"input_scaling_": TensorCheck(real, [(5, n_columns)], positive=slice(1, None, 3))}  # its two rows of scales
@@ -211,7 +224,7 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
 
 
 def _bali(fitted: dict[str, Check], *arrays: str) -> FileSchema:
-    state = Record({"recipe": RECIPE, "posterior": POSTERIOR})
+    state = Record({"recipe": RECIPE, "posterior": POSTERIOR, "columns": ListOf(COLUMN, least=1)})
     return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _tensors)
 
 

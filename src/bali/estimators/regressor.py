@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
 from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.model_schema import BALI_REGRESSOR
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.predictive import metrics
 from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
 
@@ -82,20 +84,13 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     def _has_durations(self) -> bool:
         return self.likelihood in ("durations", *DURATIONS)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool = True) -> tuple[Array, Array]:
+    def _checked(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool) -> tuple[Array, Array]:
         if not self._has_durations:
-            return super()._validated(X, y, min_rows=min_rows, reset=reset)
-        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=min_rows, reset=reset)
-        given = np.asarray(y)
-        if given.dtype.names is None:
-            if given.ndim != 2 or given.shape[1] != 2:
-                raise ValueError(
-                    "durations are an array of two columns, time and event, or scikit-survival's structured array"
-                )
-            bounds = durations(given[:, 0], given[:, 1])
-        else:
-            bounds = durations(given)
-        check_consistent_length(rows, given)
+            return super()._checked(X, y, min_rows=min_rows, reset=reset)
+        finite: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        rows = validate_data(self, X, ensure_min_samples=min_rows, reset=reset, **finite)
+        bounds = self._bounds(y)
+        check_consistent_length(rows, bounds)
         return rows, bounds.numpy()
 
     def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
@@ -118,6 +113,47 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     def _n_outputs(self, values: Array) -> int:
         return 1 if self._has_durations else super()._n_outputs(values)
+
+    # --- what is asked of counts and durations ------------------------------------------------------------------------
+
+    def predict_median(self, X: ArrayLike) -> Array:
+        """Of a new observation: half of them are below."""
+        return self._gather(X, lambda p: p.median)[0]
+
+    def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
+        """Probabilities of lasting longer than each of these times, (n, len(times)); of durations."""
+        check_is_fitted(self, "posterior_")
+        if not self._has_durations:
+            raise ValueError(f"likelihood={self.likelihood!r} has no survival function; durations have one")
+        at = torch.as_tensor(np.atleast_1d(np.asarray(times, dtype=np.float64)))
+        if at.dim() != 1 or not bool(((at >= 0) & at.isfinite()).all()):
+            raise ValueError("times must be a list of numbers that are not negative")
+        parts = [self._original(chunk).survival(at).double().cpu().numpy() for chunk in self._chunks(X)]
+        return np.concatenate(parts)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R² of the means; of counts, the share D² of the Poisson deviance that they explain; of durations, the concordance.
+
+        D² is 1 at best and 0 for the mean of y; a concordance is 0.5 for guesses.
+        """
+        if self._has_durations:
+            if sample_weight is not None:
+                raise ValueError("the concordance of durations takes no sample_weight")
+            return metrics.concordance(self.pred_dist(X), self._bounds(y))
+        if set(self._likelihood_names()) <= set(CHOICES["counts"]):
+            mean = np.maximum(self.predict(X), np.finfo(np.float64).tiny)
+            return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=1.0))
+        return float(super().score(X, y, sample_weight))
+
+    @staticmethod
+    def _bounds(y: ArrayLike) -> Tensor:
+        """Of durations, from when on and until when each may have ended, (n, 2)."""
+        given = np.asarray(y)
+        if given.dtype.names is not None:
+            return durations(given)
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise ValueError("durations are an array of two columns, time and event, or scikit-survival's structured array")
+        return durations(given[:, 0], given[:, 1])
 
     def _original(self, predictive: Predictive) -> Any:
         return super()._original(predictive) if self.likelihood_ == "gaussian" else predictive

@@ -13,8 +13,8 @@ from torch import Tensor
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.sampling import standard_normal
 from bali.inference.first_pass import input_layer
-from bali.inference.local_noise import local_output_noise
 from bali.inference.inputs import check_tensor
+from bali.inference.local_noise import local_output_noise
 from bali.inference.network import Network
 from bali.inference.rowwise import RowNoise
 from bali.inference.settings import Noise

@@ -20,10 +20,14 @@ def concordance(predictive: Predictive, y: Targets) -> float:
 
     Pairs count where it is known which of the two lasted longer.
     """
+    return concordance_of(predictive.median.double().cpu().numpy()[:, 0], y)
+
+
+def concordance_of(median: Array, y: Targets) -> float:
+    """The same, of medians (n,) alone."""
     time, is_over = _observed(y)
-    if len(time) != predictive.n_rows:
-        raise ValueError(f"y has {len(time)} rows, the prediction has {predictive.n_rows}")
-    median = predictive.median.double().cpu().numpy()[:, 0]
+    if len(time) != len(median):
+        raise ValueError(f"y has {len(time)} rows, the prediction has {len(median)}")
     right, pairs = 0.0, 0
     for start in range(0, len(time), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
@@ -49,13 +53,18 @@ def integrated_brier(
     """
     if not isinstance(predictive, DurationPredictive):
         raise UndefinedError(f"{type(predictive).__name__} has no survival function; durations have one")
-    time, is_over = _observed(y)
-    first, last = np.quantile(time, [0.05, 0.8])
+    first, last = np.quantile(_observed(y)[0], [0.05, 0.8])
     grid = np.linspace(first, last, 100) if times is None else np.asarray(times, dtype=np.float64)
     if len(grid) < 2 or not (np.diff(grid) > 0).all():
         raise ValueError("times must be at least two, and rising")
-    not_censored = _KaplanMeier(*((time, ~is_over) if censoring is None else _reversed(censoring)))
-    survival = predictive.survival(torch.as_tensor(grid)).double().cpu().numpy()  # (n, T)
+    survival = predictive.survival(torch.as_tensor(grid)).double().cpu().numpy()
+    return integrated_brier_of(survival, y, grid, censoring)
+
+
+def integrated_brier_of(survival: Array, y: Targets, grid: Array, censoring: Targets | None = None) -> float:
+    """The same, of probabilities (n, T) of lasting longer than each of T rising times."""
+    time, is_over = _observed(y)
+    not_censored = KaplanMeier(*((time, ~is_over) if censoring is None else _reversed(censoring)))
     ended = is_over[:, None] & (time[:, None] <= grid)
     lasts = time[:, None] > grid
     weight_ended, weight_lasts = not_censored.before(time)[:, None], not_censored.at(grid)[None]
@@ -66,7 +75,7 @@ def integrated_brier(
     return float(np.trapezoid(score, grid) / (grid[-1] - grid[0]))
 
 
-class _KaplanMeier:
+class KaplanMeier:
     """The share that has not ended yet, as a function of time."""
 
     def __init__(self, time: Array, is_over: NDArray[np.bool_]) -> None:

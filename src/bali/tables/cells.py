@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bali.estimators.frame_columns import as_text as as_text
+from bali.estimators.frame_columns import canonical as canonical
 from bali.tables.errors import TableError, shown
 
-_WHOLE = re.compile(r"(-?\d+)\.0*")
-_TRUTH = {"true": "True", "false": "False"}
 #: Squares of larger numbers could not be added up.
 LARGEST = 1e100
 #: 2024-05-31, 2024-05-31 12:30, 2024-05-31T12:30:15.25+02:00
@@ -21,20 +19,6 @@ ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d
 def is_text(column: pd.Series) -> bool:
     """Strings, or Python objects such as truth values beside empty cells."""
     return column.dtype == object or isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype)
-
-
-def canonical(value: object) -> str:
-    """One spelling for what means the same: 3, 3.0 and "3"; True, "TRUE" and "true"."""
-    text = str(value).strip()
-    whole = _WHOLE.fullmatch(text)
-    return whole[1] if whole else _TRUTH.get(text.lower(), text)
-
-
-def as_text(column: pd.Series) -> pd.Series:
-    """Categories as text, missing ones as NaN."""
-    values = column.astype(object)
-    spelled = {value: canonical(value) for value in values.dropna().unique()}
-    return values.map(spelled)
 
 
 def as_numbers(column: pd.Series) -> NDArray[np.float64]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from bali.estimators.frame_columns import Kind as Kind
 from bali.tables.cells import ISO_DATE, is_text, not_a_number
 from bali.tables.errors import TableError, drop_options, quoted, shell_word, shown
-
-Kind = Literal["number", "date", "category"]
 
 #: A text column of which at least this share reads as numbers (or dates) is meant to be one.
 MEANT = 0.5

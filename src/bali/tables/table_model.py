@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bali.estimators import BALIEstimator, estimator_files
 from bali.estimators.input_scaling import OutOfReachError
 from bali.estimators.loading import load_with_extra
+from bali.estimators.model_schema import COLUMN
 from bali.files import DAMAGED, ModelFileError, refusing, settle
-from bali.inference.schema import ANYTHING, Choice, ListOf, MapOf, Number, Record, SchemaError, Text, Truth
-from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.tables.column_kinds import Kind
+from bali.inference.schema import ANYTHING, NOTHING, Choice, Either, ListOf, MapOf, Number, Record, SchemaError, Text
+from bali.predictive.mixtures import Predictive
 from bali.tables.encoder import Surprises, TableEncoder
 from bali.tables.errors import TableError, shown
 from bali.tables.record_schema import check_record
@@ -26,17 +24,15 @@ from bali.tables.target_column import Target, Task
 MODEL_FILE = "model.bali"
 #: How many numbers a prediction may hold at once: components × rows × outputs.
 NUMBERS_AT_ONCE = 2**22
-_COLUMN = Record(
-    {
-        "name": Text(),
-        "kind": Choice(get_args(Kind)),
-        "has_missing": Truth(),
-        "median": Number(-1e300, 1e300),
-        "categories": ListOf(Text()),
-    }
-)
 _TABLE = Record(
-    {"columns": ListOf(_COLUMN, least=1), "target": Text(), "task": Choice(get_args(Task)), "classes": ListOf(Text())}
+    {
+        "columns": ListOf(COLUMN, least=1),
+        "target": Text(),
+        "task": Choice(get_args(Task)),
+        "classes": ListOf(Text()),
+        "event": Either(NOTHING, Text()),
+        "times": ListOf(Number(0.0, 1e150)),
+    }
 )
 _EXTRA = Record({"table": _TABLE, "record": MapOf(ANYTHING)})
 
@@ -81,6 +77,8 @@ class TableModel:
             "target": self.target.name,
             "task": self.target.task,
             "classes": list(self.target.classes),
+            "event": self.target.event,
+            "times": list(self.target.times),
         }
         with refusing(path, "cannot be written"):  # what is written can be read
             check_record(self.record, self.target, "record")
@@ -99,7 +97,10 @@ def load_table_model(path: str | os.PathLike[str]) -> TableModel:
         _EXTRA(extra, "header.extra")
         table = extra["table"]
         encoder = TableEncoder.from_json(table["columns"])
-        target = Target(table["target"], table["task"], tuple(table["classes"]))
+        times = tuple(float(t) for t in table["times"])
+        target = Target(table["target"], table["task"], tuple(table["classes"]), table["event"], times)
+        if (target.task == "durations") != (target.event is not None) or list(times) != sorted(times):
+            raise SchemaError("its target is not one of its task")
         check_record(extra["record"], target, "header.extra.record")
         outputs = list(target.labels) if target.task == "classification" else []
         if outputs != list(getattr(estimator, "classes_", [])) or encoder.feature_names != list(estimator.feature_names_in_):
@@ -117,32 +118,3 @@ def model_path(path: str | os.PathLike[str]) -> Path:
             raise ModelFileError(f"the folder {str(path)!r} holds no {MODEL_FILE}; `bali fit` writes one")
         path = path / MODEL_FILE
     return path
-
-
-def prediction_columns(predictive: Predictive, target: Target, coverage: float) -> dict[str, NDArray[Any]]:
-    """What is written about each row.
-
-    Regression: std² = epistemic_std² + aleatoric_std², all in the units of the target. Classification: entropy =
-    epistemic + aleatoric, in nats.
-    """
-    if isinstance(predictive, RegressionPredictive):
-        low, high = predictive.interval(coverage)
-        parts = {
-            "mean": predictive.mean,
-            "std": predictive.std,
-            "lower": low,
-            "upper": high,
-            "epistemic_std": predictive.epistemic.sqrt(),
-            "aleatoric_std": predictive.aleatoric.sqrt(),
-        }
-        return {name: part[:, 0].double().cpu().numpy() for name, part in parts.items()}
-    assert isinstance(predictive, ClassPredictive)
-    p = predictive.probabilities.double().cpu().numpy()
-    columns: dict[str, NDArray[Any]] = {"class": np.array(target.classes, dtype=object)[p.argmax(1)]}
-    columns |= {f"probability_{label}": p[:, i] for i, label in enumerate(target.classes)}
-    parts = {
-        "entropy": predictive.entropy,
-        "epistemic": predictive.mutual_information,
-        "aleatoric": predictive.aleatoric,
-    }
-    return columns | {name: part.double().cpu().numpy() for name, part in parts.items()}

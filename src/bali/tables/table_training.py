@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
-from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
+from bali.tables.column_effects import column_effects
 from bali.tables.column_kinds import Kind, plan_columns
 from bali.tables.encoder import TableEncoder
 from bali.tables.errors import TableError, plural, quoted, shown
 from bali.tables.noted_warnings import noted_warnings
 from bali.tables.opening import Table
+from bali.tables.scored_rows import score_rows
 from bali.tables.table_model import TableModel
-from bali.tables.table_scores import COVERAGE, Scores
 from bali.tables.target_column import Target, Task, learn_target
 from bali.tables.what_if import learn_ranges
 from bali.training.table_fit import Progress
@@ -29,20 +29,26 @@ from bali.training.table_fit import Progress
 MIN_ROWS = 2
 #: Of fewer rows, all are learned from: one or two kept aside would say nothing.
 MIN_ROWS_TO_SCORE = 20
-#: Held-out rows that a model's record keeps for the report, and how many numbers they may have: one a class.
-MAX_RECORDED_ROWS, MAX_RECORDED_NUMBERS = 2000, 400_000
+#: What looking at the columns one by one may take, in seconds and beside the training.
+LEAST_SECONDS, SHARE_OF_TRAINING = 3.0, 0.1
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    target: str
+    target: str  # of durations, the column of times
     task: Task | Literal["auto"] = "auto"
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     id: str | None = None
+    event: str | None = None  # of durations: 1 where it was over, 0 where not
     holdout: float = 0.1
     seed: int = 0
     estimator: dict[str, Any] = field(default_factory=dict)  # parameters that differ from the defaults
+    time_limit: float | None = None  # seconds of training
+
+    @property
+    def targets(self) -> list[str]:
+        return [self.target] if self.event is None else [self.target, self.event]
 
 
 @dataclass(frozen=True)
@@ -61,27 +67,28 @@ class TrainingTable:
 
 def read_training_table(table: Table, options: FitOptions) -> TrainingTable:
     _check_names(table, options)
-    aside = {options.target, options.id, *options.drop}
+    aside = {*options.targets, options.id, *options.drop}
     inputs = [name for name in table.columns if name not in aside]
-    wanted = [*inputs, options.target, *([options.id] if options.id else [])]
+    wanted = [*inputs, *options.targets, *([options.id] if options.id else [])]
     as_text = [*options.category, *([options.id] if options.id else [])]
     frame = table.read(wanted, as_text)
-    known = frame[options.target].notna()
+    known = frame[options.targets].notna().all(axis=1)
     notes = []
     if not known.all() and len(frame):
-        notes.append(f"{plural(int((~known).sum()), 'row')} without a value of {shown(options.target)} left out")
+        notes.append(f"{plural(int((~known).sum()), 'row')} without a value of {quoted(options.targets)} left out")
     frame = frame[known]
     if len(frame) < MIN_ROWS:
-        having = f" with a value of {shown(options.target)}" if notes else ""
+        having = f" with a value of {quoted(options.targets)}" if notes else ""
         raise TableError(f"{table.source.name} has {plural(len(frame), 'row')}{having}; at least {MIN_ROWS} are needed")
-    target, reason = learn_target(frame[options.target], options.task)
+    events = None if options.event is None else frame[options.event]
+    target, reason = learn_target(frame[options.target], options.task, events)
     plan = plan_columns(frame[inputs], options.category)
     return TrainingTable(
         source=table.source.stem,
         frame=frame[inputs],
         kinds=plan.kinds,
         target=target,
-        y=target.values(frame[options.target]),
+        y=target.values(frame[options.target], events),
         ids=frame[options.id] if options.id else pd.Series(frame.index, index=frame.index),
         reason=reason,
         notes=notes + plan.notes,
@@ -89,15 +96,19 @@ def read_training_table(table: Table, options: FitOptions) -> TrainingTable:
 
 
 def _check_names(table: Table, options: FitOptions) -> None:
-    named = {"--target": [options.target], "--drop": options.drop, "--category": options.category}
+    named: dict[str, Sequence[str]] = {"--drop": options.drop, "--category": options.category}
+    named |= (
+        {"--target": [options.target]} if options.event is None else {"--time": [options.target], "--event": [options.event]}
+    )
     for option, names in (named | {"--id": [options.id] if options.id else []}).items():
         absent = [name for name in names if name not in table.columns]
         if absent:
             raise TableError(
                 f"{table.source.name} has no column {quoted(absent)} ({option}); its columns are {quoted(table.columns, 12)}"
             )
-    if options.target in (*options.drop, *options.category, options.id):
-        raise TableError(f"column {shown(options.target)} is the target and cannot be something else too")
+    for name in options.targets:
+        if [*options.targets, *options.drop, *options.category, options.id].count(name) > 1:
+            raise TableError(f"column {shown(name)} is the target and cannot be something else too")
 
 
 def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progress], None]) -> TableModel:
@@ -109,20 +120,26 @@ def fit_table(data: TrainingTable, options: FitOptions, on_step: Callable[[Progr
     estimator, notes = _fit(data, features, data.y[train], options, on_step)
     record: dict[str, Any] = {}
     model = TableModel(estimator, encoder, data.target, record)
-    scores, holdout, score_notes = _score(model, data, held_out, options.seed)
+    trained = time.perf_counter() - started
+    kept = data.frame.iloc[held_out], data.y[held_out], data.ids.iloc[held_out]
+    scored = score_rows(model, *kept, options.seed)
+    rows = (kept[0], kept[1]) if len(held_out) else (data.frame.iloc[train], data.y[train])
+    effects = column_effects(model, *rows, seed=options.seed, seconds=max(LEAST_SECONDS, SHARE_OF_TRAINING * trained))
     record |= {
         "target": data.target.name,
         "task": data.target.task,
         "source": data.source,
         "features": list(data.kinds),
-        "notes": data.notes + notes + score_notes + _unscored(held_out, options),
+        "notes": data.notes + notes + scored.notes + _unscored(held_out, options),
         "n_rows": len(data.y),
         "n_train": len(train),
         "n_holdout": len(held_out),
         "seconds": time.perf_counter() - started,
         "bali_version": version("bali-torch"),
-        "metrics": scores,
-        "holdout": holdout,
+        "metrics": scored.metrics,
+        "holdout": scored.rows,
+        "checks": scored.checks,
+        "columns": effects,
         "inputs": learn_ranges(data.frame.iloc[train], encoder),
     }
     return model
@@ -157,59 +174,11 @@ def _fit(
     """The trained estimator, and what it warned of."""
     parameters = {"random_state": options.seed} | options.estimator
     estimator: BALIEstimator
-    if data.target.task == "regression":
-        estimator = BALIRegressor(**parameters)
-    else:
+    if data.target.task == "classification":
         estimator, y = BALIClassifier(**parameters), data.target.labels[y]
+    else:
+        likelihood = "auto" if data.target.task == "regression" else data.target.task
+        estimator = BALIRegressor(likelihood=likelihood, **parameters)
     with noted_warnings() as notes:
-        estimator.fit_with_progress(features, y, on_step)
+        estimator.fit_with_progress(features, y, on_step, time_limit=options.time_limit)
     return estimator, [note.replace("raise max_iter", "raise --max-iter") for note in notes]
-
-
-def _score(
-    model: TableModel, data: TrainingTable, held_out: NDArray[np.int64], seed: int
-) -> tuple[dict[str, float], dict[str, Any], list[str]]:
-    """Metrics of the held-out rows, the record of (some of) them, and what is to be said about them."""
-    if len(held_out) == 0:
-        return {}, {}, []
-    kept, n_kept = held_out, min(MAX_RECORDED_ROWS, MAX_RECORDED_NUMBERS // max(len(model.target.classes), 1))
-    if len(held_out) > n_kept:
-        kept = np.sort(np.random.default_rng(seed).choice(held_out, n_kept, replace=False))
-    scores, pieces = Scores(model.target), []
-    for start in range(0, len(held_out), model.rows_at_once):
-        rows = held_out[start : start + model.rows_at_once]
-        predictive = model.predictive(data.frame.iloc[rows])
-        scores.add(predictive, data.y[rows])
-        pieces.append(_recorded(predictive, np.isin(rows, kept)))
-    recorded: dict[str, Any] = {"row": _plain_names(data.ids.iloc[kept]), "y": data.y[kept].tolist()}
-    recorded |= {name: [value for piece in pieces for value in piece[name]] for name in pieces[0]}
-    if model.target.task == "classification":
-        recorded["classes"] = list(model.target.classes)
-    return scores.metrics(), recorded, scores.notes()
-
-
-def _plain_names(ids: pd.Series) -> list[Any]:
-    """Names of rows as JSON can say them: Parquet files have dates and decimal numbers, too."""
-    return [name if isinstance(name, str | int | float) else None if pd.isna(name) else str(name) for name in ids.tolist()]
-
-
-def _recorded(predictive: Any, chosen: NDArray[np.bool_]) -> dict[str, list[Any]]:
-    """Summaries of some rows, as plain lists."""
-    if isinstance(predictive, RegressionPredictive):
-        low, high = predictive.interval(COVERAGE)
-        parts = {
-            "mean": predictive.mean,
-            "std": predictive.std,
-            "low": low,
-            "high": high,
-            "epistemic": predictive.epistemic,
-            "aleatoric": predictive.aleatoric,
-        }
-        return {name: part[:, 0].double().cpu().numpy()[chosen].tolist() for name, part in parts.items()}
-    assert isinstance(predictive, ClassPredictive)
-    parts = {
-        "probabilities": predictive.probabilities,
-        "entropy": predictive.entropy,
-        "mutual_information": predictive.mutual_information,
-    }
-    return {name: part.double().cpu().numpy()[chosen].tolist() for name, part in parts.items()}
