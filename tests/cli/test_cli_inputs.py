@@ -76,7 +76,8 @@ def test_rows_can_be_named_by_any_column_of_a_parquet_file(tmp_path: Path, kind:
 
 def test_whole_numbers_of_any_length(tmp_path: Path) -> None:
     for column in ("size", "price"):
-        file = write_houses(tmp_path, **{column: ["9" * 400, *map(str, houses().rooms[1:])]})
+        changes: dict[str, Any] = {column: ["9" * 400, *map(str, houses().rooms[1:])]}
+        file = write_houses(tmp_path, **changes)
         result = run("fit", file, *PRICE, "--out", tmp_path / "m")
         assert (result.exit_code, f"column '{column}' is infinite in row 1" in result.stderr) == (1, True)
 
@@ -131,7 +132,7 @@ def test_a_record_that_somebody_made_is_refused_or_reported(tmp_path: Path, hous
     """The report is made from it: no traceback, and no text that a browser would run."""
     original, tensors = files.read(house_models / model / "model.bali", "estimator")
     rng, path, refused = random.Random(0), tmp_path / "model.bali", 0
-    junk = [None, True, -1, 1e308, math.nan, "", "<script>x()</script>", '" onload="x', [], [[]], {}, {"a": []}, [None] * 3]
+    junk: list[Any] = [None, True, -1, 1e308, math.nan, "", "<script>x()</script>", '" onload="x', [], [[]], {}, {"a": []}, [None] * 3]
     record = original["extra"]["record"]
     places = [(record, name) for name in record] + [(record["holdout"], name) for name in record["holdout"]]
     for container, name in places:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import kurtosis, yeojohnson_normmax
 from sklearn.preprocessing import StandardScaler
 
@@ -66,7 +68,7 @@ def test_weights_are_repetitions() -> None:
 
 # --- a lone value -------------------------------------------------------------------------------------------------
 
-COLUMNS = {
+COLUMNS: dict[str, Callable[[int], NDArray[np.float64]]] = {
     "normal": lambda n: RNG.normal(size=n),
     "uniform": lambda n: RNG.uniform(size=n),
     "counts": lambda n: RNG.integers(0, 6, n).astype(float),

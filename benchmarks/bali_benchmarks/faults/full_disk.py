@@ -93,7 +93,7 @@ def _prepared(rng: random.Random, kind: str, folder: Path) -> tuple[Callable[[],
 
 
 def _seed(model: Path) -> int:
-    return int(commands.check_model(model).estimator.random_state)
+    return int(commands.check_model(model).estimator.get_params()["random_state"])
 
 
 def _is_new_page(model: Path, page: Path) -> bool:
