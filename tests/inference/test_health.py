@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_diabetes
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from torch import nn
 
 import bali
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.moments import Moments
 from bali.conjugate.symmetric import Dense
-from bali.inference.health import Health, HealthWarning, LayerHealth
+from bali.inference.health import Health, LayerHealth
 from support.algorithm1 import Algorithm1, Layer
-from support.networks import batches, data, inference, linears, mlp, randn, seeded
+from support.networks import batches, data, inference, linears, mlp, seeded
 from support.oracles import array, log_evidence_chain
 from support.oracles import dense as as_dense
 from support.tolerances import EXACT, MANY_STEPS, STEPS
@@ -230,33 +227,6 @@ def test_html_table_is_escaped() -> None:
     assert page.count("<td>") == len(SOUND.row())
 
 
-# --- on estimators ----------------------------------------------------------------------------------------------------
-
-QUICK: dict[str, Any] = {"max_iter": 60, "n_members": 2, "hidden_layer_sizes": (10,), "random_state": 0}
-
-
-def test_ordinary_data_does_not_warn() -> None:
-    X, y = load_diabetes(return_X_y=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", HealthWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = bali.BALIRegressor(**QUICK).fit(X, y)
-    health = model.health()
-    assert health.problems == []
-    assert [layer.n_inputs for layer in health.layers] == [11, 11]
-
-
-def test_fit_warns_where_something_is_off() -> None:
-    X = array(randn(60, 2, seed=1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        with pytest.warns(HealthWarning, match="the noise is at its floor") as caught:
-            bali.BALIRegressor(**QUICK, output_noise_floor=100.0).fit(X, X[:, 0])
-    assert caught[0].filename == __file__
-
-
 def test_health_needs_a_posterior() -> None:
-    with pytest.raises(NotFittedError):
-        bali.BALIRegressor().health()
     with pytest.raises(RuntimeError, match="call step"):
         inference(mlp((3, 2)), generator=seeded(0)).health()
