@@ -69,9 +69,9 @@ def write(folder: Path) -> None:
     bali.BALIRegressor(**TINY, likelihood="durations").fit(X, times).save(folder / "durations.bali")
     many = rng.normal(size=(400, 3))
     loud = many[:, 0] + np.exp(many[:, 1] - 2) * rng.normal(size=400)
-    model = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(many, loud)
-    assert model.posterior_.row_noise is not None
-    model.save(folder / "row-noise.bali")
+    by_row = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(many, loud)
+    assert by_row.posterior_.row_noise is not None
+    by_row.save(folder / "row-noise.bali")
     # As `bali fit` does it, but with smaller networks, which it has no option for.
     table = write_houses(folder, 40)
     options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)
