@@ -16,6 +16,7 @@ from bali_benchmarks.commands.main import app
 from bali_benchmarks.commands.performance import PERFORMANCE
 from bali_benchmarks.datasets import DataError
 from bali_benchmarks.lines import read_lines
+from bali_benchmarks.networks.task_networks import perceptron
 from bali_benchmarks.performance import peers, prediction_time, processes, stacked_members, step_time, widths
 from bali_benchmarks.performance.arithmetic import step_flops
 from bali_benchmarks.performance.distributed_model import Machine, cost
@@ -173,8 +174,8 @@ def test_cost_of_several_processes_by_hand() -> None:
 def tiny_jobs() -> dict[str, list[Measurement]]:
     fit = {"n_train": 100, "n_validation": 50, "batch": 50, "most_epochs": 2, "samples": 2}
     one_each = {name: peers.PEERS[name] for name in ("BALI", "Adam", "MC dropout")}
-    small = step_time.Case(lambda: step_time.perceptron(3, [4], 10), (3,), 20, 2.0)
-    smaller = prediction_time.Case(lambda: step_time.perceptron(3, [4], 10), (3,), 4, 2, 0.5)
+    small = step_time.Case(lambda: perceptron(3, [4], 10), (3,), 20, 2.0)
+    smaller = prediction_time.Case(lambda: perceptron(3, [4], 10), (3,), 4, 2, 0.5)
     return {
         "step": step_time.jobs({"small": small}, rounds=2, repeats=1),
         "widths": widths.jobs(widths=(8, 16), rows=20, rounds=2, repeats=1),
