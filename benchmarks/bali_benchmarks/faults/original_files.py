@@ -24,8 +24,8 @@ from bali.estimators.estimator_files import KIND as ESTIMATOR
 from bali.estimators.input_scaling import OutOfReachError
 from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
-from bali.training.fitted import KIND as FITTED
 from bali.training.fitted import Fitted
+from bali.training.fitted_files import KIND as FITTED
 from bali_benchmarks.faults.forks import Helper, most_resident, resident
 
 _X = np.random.default_rng(0).normal(size=(60, 3))

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from bali.conjugate import linalg
 from bali.inference.distributed import current_group
 from bali.inference.first_pass import output_layer_of
-from bali.inference.inputs import tensors
 from bali.inference.joint import JointLayer
 from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
@@ -179,20 +178,33 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
     }
     noise = course.best_noise if course.best_noise is not None else course.noise
     layers = curvature(job, layers, n, noise)
-    posteriors = {name: layer_posterior(layer, len(job.examples), name) for name, layer in layers.items()}
+    is_linearised = job.likelihood.has_true_targets
+    posteriors = {
+        name: layer_posterior(layer, len(job.examples), name, is_linearised=is_linearised) for name, layer in layers.items()
+    }
     others = {name: parameter.detach().clone() for name, parameter in network.others.items()}
     buffers = {name: buffer.clone() for name, buffer in network.buffers().items()}
     return Member(posteriors, others, buffers)
 
 
 def curvature(job: Job, layers: dict[str, JointLayer], n: int, noise: Tensor | None) -> dict[str, JointLayer]:
-    """The layers with A and S of the first n examples, at the module's weights, in evaluation mode."""
+    """The layers with A and S of the first n examples, at the module's weights, in evaluation mode.
+
+    A regression's S is of observations that the model makes up, one noise away from its outputs: the curvature at a Gaussian
+    is the same whatever was observed, and training examples, which the network fits too well, would make it too small.
+    """
     factor = None if noise is None else linalg.cholesky(noise, "noise of the observations")
+    generator = torch.Generator().manual_seed(job.seed)
     job.network.module.eval()
     done = 0
     for start in range(0, n, job.batch_size):
         x, y = job.examples.take(torch.arange(start, min(start + job.batch_size, n)))
-        narrow = None if factor is None else factor.to(tensors(x)[0].dtype)
+        narrow = None if factor is None else factor.to(y.dtype)
+        if narrow is not None:
+            with torch.no_grad():
+                z = job.link(job.network.plain_output(x))
+            signs = torch.randint(2, z.shape, generator=generator).to(z) * 2.0 - 1.0
+            y = z + signs @ narrow.to(z).mT
         seen = joint_pass(job.network, job.likelihood, job.link, x, y, narrow)
         done += seen.n_examples
         for name, layer in layers.items():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import os
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bali import files
-from bali.conjugate.matrix_normal import MatrixNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
 from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.inference.schema import (
@@ -36,8 +37,9 @@ from bali.inference.state_schema import of_buffer
 from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
-from bali.training.fitted import KIND, Calibration, Fitted, History, Member, Units
+from bali.training.fitted import Calibration, Fitted, History, Member, Units
 
+KIND = "fitted network"
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's
 
 _UNIT = 1.001  # what a column of a basis can have at most, and rounding
@@ -56,6 +58,7 @@ _HEADER = Record(
         "layers": MapOf(POSITIVE),
         "others": ListOf(Text()),
         "width": POSITIVE,
+        "sample_width": Either(NOTHING, POSITIVE),
         "temperature": Number(1e-6, 1e6),
         "noise_dof": Either(NOTHING, Number(1e-3, 1e9)),
         "module_has_units": Truth(),
@@ -65,6 +68,44 @@ _HEADER = Record(
         "history": _HISTORY,
     }
 )
+
+
+def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
+    """Write everything but the architecture."""
+    tensors: dict[str, Tensor] = {}
+    for number, member in enumerate(fitted.members):
+        for name, posterior in member.posteriors.items():
+            parts = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+            kept = {key: value for key, value in parts.items() if isinstance(value, Tensor)}
+            tensors |= {f"{number}/layer/{name}/{key}": value for key, value in kept.items()}
+        tensors |= {f"{number}/other/{name}": value for name, value in member.others.items()}
+        tensors |= {f"{number}/buffer/{name}": value for name, value in member.buffers.items()}
+    calibration, units = fitted.calibration, fitted.units
+    if calibration.noise is not None:
+        tensors["noise"] = calibration.noise
+    if units is not None:
+        tensors |= {"shift": units.shift, "scale": units.scale}
+    meta = {
+        "likelihood": type(fitted.likelihood).__name__,
+        "members": len(fitted.members),
+        "layers": {name: p.prior_variance for name, p in fitted.members[0].posteriors.items()},
+        "others": list(fitted.members[0].others),
+        "width": calibration.width,
+        "sample_width": calibration.sample_width,
+        "temperature": calibration.temperature,
+        "noise_dof": calibration.noise_dof,
+        "module_has_units": units is not None and units.module_has_them,
+        "output_layer": None if units is None else units.output_layer,
+        "classes_second": fitted.link.classes_second,
+        "seed": fitted.seed,
+        "history": {
+            "scores": fitted.history.scores,
+            "losses": fitted.history.losses,
+            "outcomes": fitted.history.outcomes,
+            "refused": fitted.history.refused,
+        },
+    }
+    files.write(path, KIND, meta, tensors)
 
 
 def load(path: str | os.PathLike[str], module: nn.Module, likelihood: Likelihood | None = None) -> Fitted:
@@ -83,6 +124,7 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         raise SchemaError("only a Gaussian likelihood has a noise of its own, and always")
     _check(meta, tensors, network)
     device = next(module.parameters()).device
+    kind: type[CurvaturePosterior] = SumNormal if likelihood.has_true_targets else MatrixNormal
     members = []
     for number in range(meta["members"]):
 
@@ -94,10 +136,10 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         for name, variance in meta["layers"].items():
             own = part(f"layer/{name}")
             basis = own.pop("input_basis", None)
-            posteriors[name] = MatrixNormal(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
+            posteriors[name] = kind(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
         members.append(Member(posteriors, part("other"), part("buffer")))
     noise = tensors.get("noise")
-    calibration = Calibration(meta["width"], meta["temperature"], noise, meta["noise_dof"])
+    calibration = Calibration(meta["width"], meta["sample_width"], meta["temperature"], noise, meta["noise_dof"])
     units, link = None, Link(meta["classes_second"])
     if "shift" in tensors:
         units = Units(tensors["shift"], tensors["scale"], meta["module_has_units"], meta["output_layer"])
