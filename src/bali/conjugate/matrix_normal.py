@@ -15,7 +15,7 @@ serves linearised predictions, in which the doubts of layers add up and do not c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
 
@@ -58,6 +58,10 @@ class CurvaturePosterior(ABC):
 
     def with_width(self, width: float) -> Self:
         return replace(self, width=width)
+
+    def to(self, device: torch.device) -> Self:
+        tensors = {f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        return replace(self, **tensors)
 
     def departure_from(self, normal: Tensor) -> Tensor:
         """A sample of W − M for standard normal numbers (..., D_x, D_y), in their own type."""

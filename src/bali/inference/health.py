@@ -18,7 +18,7 @@ import html
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -100,11 +100,17 @@ class LayerHealth:
         }
 
 
+class HealthRow(Protocol):
+    def problems(self) -> list[str]: ...
+
+    def row(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Health:
     """What `layer_health` found. Prints as a table, also in notebooks."""
 
-    layers: tuple[LayerHealth, ...]
+    layers: tuple[HealthRow, ...]
 
     @property
     def problems(self) -> list[str]:

@@ -6,6 +6,7 @@ time being. Functions that have none at all (a user's own `autograd.Function`) a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -78,7 +79,9 @@ def _differentiable_kernels() -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            # Torch's own, of what it loads for forward mode when that is used first.
+            warnings.filterwarnings("ignore", ".torch.jit.script. is deprecated", DeprecationWarning)
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(short_cuts)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from bali.conjugate.matrix_normal import CurvaturePosterior
 from bali.conjugate.sampling import standard_normal
+from bali.inference.frozen import FrozenBody, frozen_body
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.joint_pass import Link
 from bali.inference.linearised import Expansion
@@ -21,7 +22,10 @@ from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.training.averaged_points import Point, load_point
-from bali.training.examples import as_inputs
+from bali.training.examples import as_inputs, check_finite
+
+if TYPE_CHECKING:
+    from bali.training.fit_health import FittedHealth
 
 #: Numbers of a prediction at once: samples × rows × outputs.
 _NUMBERS_AT_ONCE = 2**22
@@ -34,6 +38,18 @@ class Member:
     posteriors: dict[str, CurvaturePosterior]
     others: Point  # parameters without a posterior, by name
     buffers: Point
+
+
+@dataclass(frozen=True)
+class TrainedMember:
+    """A member, and how its training went."""
+
+    member: Member
+    noise: Tensor | None
+    scores: list[tuple[int, float]]
+    losses: list[float]
+    outcome: str
+    refused: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,11 @@ class History:
     losses: list[list[float]] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
     refused: int = 0  # steps that would have ruined the fit, and were not taken
+
+    @classmethod
+    def of(cls, trained: Sequence[TrainedMember]) -> History:
+        scores, losses = [t.scores for t in trained], [t.losses for t in trained]
+        return cls(scores, losses, [t.outcome for t in trained], sum(t.refused for t in trained))
 
 
 class Fitted:
@@ -102,6 +123,7 @@ class Fitted:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
         differentiable = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()
         inputs: Inputs = x if differentiable else as_inputs(x, self._device, self._dtype)
+        check_finite(inputs)
         n = n_rows(inputs)
         if n == 0:
             raise ValueError("x has no rows")
@@ -118,6 +140,14 @@ class Fitted:
     def _predict(self, x: Inputs, each: int, *, keeps_graph: bool = False) -> Predictive:
         with self._evaluating(), torch.set_grad_enabled(keeps_graph):
             return self._predictive(self.linked_outputs(x, each))
+
+    def _body_given(self, x: Inputs) -> AbstractContextManager[None]:
+        """A frozen body runs once for all samples, unless the graph behind it is wanted."""
+        body = None if torch.is_grad_enabled() else self._body(x)
+        return nullcontext() if body is None else body.standing(body.features(x))
+
+    def _body(self, x: Inputs) -> FrozenBody | None:
+        return frozen_body(self.network, rows(x, slice(0, 2)))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -168,14 +198,16 @@ class Fitted:
 
     def linked_outputs(self, x: Inputs, n_samples: int) -> Tensor:
         """What the likelihood sees under the posterior, (S, n, ..., D), so many samples of each member."""
-        if self.is_linearised:
-            found = [z for number in range(len(self.members)) for z in self._linear_outputs(x, number, n_samples)]
-            return torch.stack(found)
-        return self.sampled_outputs(x, n_samples, self.calibration.width)
+        if not self.is_linearised:
+            return self.sampled_outputs(x, n_samples, self.calibration.width)
+        with self._body_given(x):
+            numbers = range(len(self.members))
+            return torch.stack([z for number in numbers for z in self._linear_outputs(x, number, n_samples)])
 
     def sampled_outputs(self, x: Inputs, n_samples: int, width: float) -> Tensor:
         """The same of networks with drawn weights."""
-        return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
+        with self._body_given(x):
+            return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
 
     def _output_at(self, point: Point, x: Inputs) -> Tensor:
         self._put(point)
@@ -245,14 +277,44 @@ class Fitted:
         """The posterior of every layer of the first member, by module name, as predictions use it."""
         return {name: p.with_width(self.calibration.width) for name, p in self.members[0].posteriors.items()}
 
+    def to(self, where: torch.device | str | torch.dtype) -> Fitted:
+        """Move everything to a device, or the network to a type of numbers; in place, as with modules."""
+        device = self._device if isinstance(where, torch.dtype) else torch.device(where)
+        self.network.module.to(where)
+        parameters, buffers = self.network.others, self.network.buffers()
+        self.members = [
+            Member(
+                {name: posterior.to(device) for name, posterior in member.posteriors.items()},
+                {name: value.to(parameters[name]) for name, value in member.others.items()},
+                {name: value.to(buffers[name]) for name, value in member.buffers.items()},
+            )
+            for member in self.members
+        ]
+        shift, scale, like = self.link.shift, self.link.scale, next(self.network.module.parameters())
+        if shift is not None and scale is not None:
+            self.link = replace(self.link, shift=shift.to(like), scale=scale.to(like))
+        return self
+
+    def health(self) -> FittedHealth:
+        """Whether the fit is sound: numbers of every layer and of the whole, and `problems`, a sentence for each."""
+        from bali.training.fit_health import fitted_health
+
+        return fitted_health(self)
+
     def __repr__(self) -> str:
         n = sum(p.mean.numel() for p in self.members[0].posteriors.values())
         best = min((score for scores in self.history.scores for _, score in scores), default=float("nan"))
         steps = sum(len(losses) for losses in self.history.losses)
+        calibration = self.calibration
+        told = "" if calibration.temperature == 1.0 else f", temperature {calibration.temperature:.3g}"
+        if calibration.noise is not None:
+            scale = 1.0 if self.units is None else self.units.scale.to(calibration.noise)
+            noise = ", ".join(f"{value:.3g}" for value in (calibration.noise.diagonal().sqrt() * scale).tolist()[:3])
+            told = f", noise {noise}{', ...' if len(calibration.noise) > 3 else ''}"
         return (
             f"Fitted({type(self.likelihood).__name__}, {len(self.members)} member{'s' if len(self.members) > 1 else ''}, "
             f"{len(self.members[0].posteriors)} layers with {n:,} weights, {steps:,} steps, "
-            f"held-out negative log-likelihood {best:.4f})"
+            f"held-out negative log-likelihood {best:.4f}, width {calibration.width:.2g}{told})"
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

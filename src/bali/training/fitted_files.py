@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -43,9 +44,11 @@ KIND = "fitted network"
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's
 
 _UNIT = 1.001  # what a column of a basis can have at most, and rounding
+#: Of a list of steps and scores.
+SCORES = ListOf(ListOf(ANY_NUMBER, least=2))
 _HISTORY = Record(
     {
-        "scores": ListOf(ListOf(ListOf(ANY_NUMBER, least=2))),
+        "scores": ListOf(SCORES),
         "losses": ListOf(ListOf(ANY_NUMBER)),
         "outcomes": ListOf(Text()),
         "refused": COUNT,
@@ -74,12 +77,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
     """Write everything but the architecture."""
     tensors: dict[str, Tensor] = {}
     for number, member in enumerate(fitted.members):
-        for name, posterior in member.posteriors.items():
-            parts = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-            kept = {key: value for key, value in parts.items() if isinstance(value, Tensor)}
-            tensors |= {f"{number}/layer/{name}/{key}": value for key, value in kept.items()}
-        tensors |= {f"{number}/other/{name}": value for name, value in member.others.items()}
-        tensors |= {f"{number}/buffer/{name}": value for name, value in member.buffers.items()}
+        tensors |= {f"{number}/{name}": value for name, value in member_tensors(member).items()}
     calibration, units = fitted.calibration, fitted.units
     if calibration.noise is not None:
         tensors["noise"] = calibration.noise
@@ -108,6 +106,31 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
     files.write(path, KIND, meta, tensors)
 
 
+def member_tensors(member: Member) -> dict[str, Tensor]:
+    """What a file holds of a member."""
+    tensors: dict[str, Tensor] = {}
+    for name, posterior in member.posteriors.items():
+        parts = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+        tensors |= {f"layer/{name}/{key}": value for key, value in parts.items() if isinstance(value, Tensor)}
+    tensors |= {f"other/{name}": value for name, value in member.others.items()}
+    return tensors | {f"buffer/{name}": value for name, value in member.buffers.items()}
+
+
+def member_of(tensors: Mapping[str, Tensor], variances: Mapping[str, float], *, is_linearised: bool) -> Member:
+    """The member that `member_tensors` took apart; `variances` are those of the layers' priors."""
+
+    def part(start: str) -> dict[str, Tensor]:
+        return {key.removeprefix(start): value.clone() for key, value in tensors.items() if key.startswith(start)}
+
+    kind: type[CurvaturePosterior] = SumNormal if is_linearised else MatrixNormal
+    posteriors: dict[str, CurvaturePosterior] = {}
+    for name, variance in variances.items():
+        own = part(f"layer/{name}/")
+        basis = own.pop("input_basis", None)
+        posteriors[name] = kind(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
+    return Member(posteriors, part("other/"), part("buffer/"))
+
+
 def load(path: str | os.PathLike[str], module: nn.Module, likelihood: Likelihood | None = None) -> Fitted:
     """The fitted network, for a module of the architecture that it was fitted to; the module stays as it is."""
     meta, tensors = files.read(path, KIND)
@@ -124,20 +147,10 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         raise SchemaError("only a Gaussian likelihood has a noise of its own, and always")
     _check(meta, tensors, network)
     device = next(module.parameters()).device
-    kind: type[CurvaturePosterior] = SumNormal if likelihood.has_true_targets else MatrixNormal
     members = []
     for number in range(meta["members"]):
-
-        def part(prefix: str, number: int = number) -> dict[str, Tensor]:
-            start = f"{number}/{prefix}/"
-            return {key.removeprefix(start): t.to(device, copy=True) for key, t in tensors.items() if key.startswith(start)}
-
-        posteriors = {}
-        for name, variance in meta["layers"].items():
-            own = part(f"layer/{name}")
-            basis = own.pop("input_basis", None)
-            posteriors[name] = kind(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
-        members.append(Member(posteriors, part("other"), part("buffer")))
+        own = {key.removeprefix(f"{number}/"): t.to(device) for key, t in tensors.items() if key.startswith(f"{number}/")}
+        members.append(member_of(own, meta["layers"], is_linearised=likelihood.has_true_targets))
     noise = tensors.get("noise")
     calibration = Calibration(meta["width"], meta["sample_width"], meta["temperature"], noise, meta["noise_dof"])
     units, link = None, Link(meta["classes_second"])
@@ -179,7 +192,7 @@ def _check(meta: dict[str, Any], tensors: dict[str, Tensor], network: Network) -
             )
     checks: dict[str, TensorCheck] = {}
     for number in range(meta["members"]):
-        checks |= {f"{number}/{name}": check for name, check in _of_member(network).items()}
+        checks |= {f"{number}/{name}": check for name, check in member_checks(network).items()}
     d = tensors["noise"].shape[-1:] if "noise" in tensors else tensors["shift"].shape if "shift" in tensors else (1,)
     if math.prod(d) == 0 or len(d) != 1:
         raise SchemaError("noise or shift is of no output")
@@ -197,7 +210,8 @@ def _check(meta: dict[str, Any], tensors: dict[str, Tensor], network: Network) -
         raise SchemaError("shift is of other outputs than the output layer's")
 
 
-def _of_member(network: Network) -> dict[str, TensorCheck]:
+def member_checks(network: Network) -> dict[str, TensorCheck]:
+    """What the tensors of a member of this network must be."""
     found: dict[str, TensorCheck] = {}
     for name, layer in network.layers.items():
         *lead, d, o = layer.weights().shape
