@@ -42,7 +42,7 @@ def test_a_fit_with_members_goes_on_at_the_member_it_had_reached(
     monkeypatch.setattr(fit_checkpoints, "save", stopping)
     with pytest.raises(RuntimeError, match="power"):
         fit(tmp_path / "c.bali")
-    reached = saved[-1]
+    reached, stop_at = saved[-1], -1
     saved.clear()
     resumed = fit(tmp_path / "c.bali")
     assert set(saved) <= set(range(reached, 3))  # finished members are not trained again

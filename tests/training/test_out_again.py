@@ -114,9 +114,11 @@ def test_moved(kind: str, fitted: Any) -> None:
     """To another type; devices go the same way."""
     fit, x = fitted[kind]
     wide = copy.deepcopy(fit).to(torch.float64)
-    found = wide.predict(x).mean
+    found = wide.predict(x, n_samples=512).mean
     assert found.dtype == torch.float64
-    torch.testing.assert_close(found.float(), fit.predict(x).mean, rtol=5e-3, atol=5e-3)
+    # Other draws: the mean of a regression has none, those of classes have a standard error.
+    tolerance = 1e-4 if kind == "MLP" else 0.06
+    torch.testing.assert_close(found.float(), fit.predict(x, n_samples=512).mean, rtol=tolerance, atol=tolerance)
     assert next(wide.module.parameters()).dtype == torch.float64
     plain = fit.module.to(torch.float64)
     inputs = x.double() if x.is_floating_point() else x

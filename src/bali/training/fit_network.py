@@ -67,8 +67,8 @@ def fit(
         (x, y), a `Dataset` or a `DataLoader` of pairs. x is a tensor or array, or a tuple or dict of them that the module's
         forward takes. Targets of a regression need not be standardised.
     likelihood
-        One of `bali.likelihoods` (docs/likelihoods.md), such as `Gaussian()` or `Categorical()`, or a loss of torch; the class
-        alone will do.
+        One of `bali.likelihoods` (docs/likelihoods.md), such as `Gaussian()` or `Categorical()`, or a loss of torch; the
+        class alone will do.
     validation
         The share of the examples that is held out, or other data to take their place.
     members
