@@ -18,15 +18,13 @@ QUIET: dict[str, Any] = {"verbose": False, "seed": 0}
 
 
 class Counted(nn.Module):
-    """Two layers and how many examples they have seen."""
+    """Two layers whose calls are counted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 8)
-        self.examples = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.examples += len(x)
         z: Tensor = self.second(torch.tanh(self.first(x)))
         return z
 
@@ -71,12 +69,23 @@ def data(n: int = 80) -> tuple[Tensor, Tensor]:
     return x, (x[:, 0] > 0).long()
 
 
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of examples that `Counted` sees from now on."""
+    seen: list[int] = []
+    forward = Counted.forward
+
+    def counted(self: Counted, x: Tensor) -> Tensor:
+        seen.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(Counted, "forward", counted)
+    return seen
+
+
 def test_a_frozen_body_runs_once_for_training_and_once_for_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     net, (x, y) = Headed(), data()
-    seen: list[int] = []
-    forward = Counted.forward
-    monkeypatch.setattr(Counted, "forward", lambda self, x: (seen.append(len(x)), forward(self, x))[1])
+    seen = counting(monkeypatch)
     fitted = bali.fit(net, (x, y), bali.likelihoods.Categorical(), only=["hidden", "head"], epochs=30, **QUIET)
     few = 250  # trials and looks, and the 8 held-out examples for every width
     assert sum(seen) < 80 + few
@@ -128,8 +137,6 @@ def test_random_augmentation_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
         def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
             return x[i] + 0.1 * torch.randn(3), y[i]
 
-    seen: list[int] = []
-    forward = Counted.forward
-    monkeypatch.setattr(Counted, "forward", lambda self, x: (seen.append(len(x)), forward(self, x))[1])
+    seen = counting(monkeypatch)
     bali.fit(Headed(), Noisy(), bali.likelihoods.Categorical(), only=["head"], epochs=20, batch_size=36, **QUIET)
     assert sum(seen) > 20 * 72

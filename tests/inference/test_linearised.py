@@ -56,7 +56,8 @@ class WithOwnFunction(nn.Module):
         self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.second(OwnFunction.apply(self.first(x[:, 0])))
+        hidden = OwnFunction.apply(self.first(x[:, 0]))  # type: ignore[no-untyped-call]
+        z: Tensor = self.second(hidden)
         return z
 
 

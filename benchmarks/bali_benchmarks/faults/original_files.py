@@ -25,7 +25,7 @@ from bali.estimators.input_scaling import OutOfReachError
 from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
 from bali.training.fitted import Fitted
-from bali.training.fitted_files import KIND as FITTED
+from bali.training.fitted_writing import KIND as FITTED
 from bali_benchmarks.faults.forks import Helper, most_resident, resident
 
 _X = np.random.default_rng(0).normal(size=(60, 3))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -60,7 +60,8 @@ class CurvaturePosterior(ABC):
         return replace(self, width=width)
 
     def to(self, device: torch.device) -> Self:
-        tensors = {f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **tensors)
 
     def departure_from(self, normal: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import html
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,11 +107,10 @@ class HealthRow(Protocol):
     def row(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
-class Health:
-    """What `layer_health` found. Prints as a table, also in notebooks."""
+class HealthTable:
+    """Rows of numbers and what is off. Prints as a table, also in notebooks."""
 
-    layers: tuple[HealthRow, ...]
+    layers: Sequence[HealthRow]
 
     @property
     def problems(self) -> list[str]:
@@ -143,6 +143,13 @@ class Health:
         if self.problems:
             text = "the model is trained, but: " + " ".join(self.problems)
             warnings.warn(text, HealthWarning, stacklevel=stacklevel + 1)
+
+
+@dataclass(frozen=True)
+class Health(HealthTable):
+    """What `layer_health` found."""
+
+    layers: tuple[LayerHealth, ...]
 
 
 def layer_health(setup: Setup, state: State) -> Health:

@@ -37,7 +37,8 @@ class Expansion:
         if self._has_forward_mode:
             try:
                 with _differentiable_kernels():
-                    return jvp(lambda weights: self._output_at(weights, x), (self.weights,), (direction,))
+                    output, change, *_ = jvp(lambda weights: self._output_at(weights, x), (self.weights,), (direction,))
+                    return output, change
             except (NotImplementedError, RuntimeError) as error:
                 if "forward" not in str(error) and "jvp" not in str(error):
                     raise
@@ -75,9 +76,9 @@ class Expansion:
 
 @contextmanager
 def _differentiable_kernels() -> Iterator[None]:
-    short_cuts, fused = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    short_cuts, fused = torch.backends.mha.get_fastpath_enabled(), bool(torch.backends.mkldnn.enabled)
     torch.backends.mha.set_fastpath_enabled(False)
-    torch.backends.mkldnn.enabled = False
+    _use_fused(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             # Torch's own, of what it loads for forward mode when that is used first.
@@ -85,4 +86,8 @@ def _differentiable_kernels() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(short_cuts)
-        torch.backends.mkldnn.enabled = fused
+        _use_fused(fused)
+
+
+def _use_fused(value: bool) -> None:
+    setattr(torch.backends.mkldnn, "enabled", value)  # noqa: B010 (torch types it as the descriptor that it is)

@@ -19,7 +19,8 @@ from torch import Tensor
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
 from bali.training.calibration import fit_noise, fit_temperature
 from bali.training.course import Job
-from bali.training.fitted import Calibration, Fitted
+from bali.training.fitted import Fitted
+from bali.training.fitted_values import Calibration
 from bali.training.held_out import Part
 
 #: Shares of the damping that are tried, see `MatrixNormal`: the last is within a few per cent of Laplace's posterior.

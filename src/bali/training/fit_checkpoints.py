@@ -17,8 +17,9 @@ from bali import files
 from bali.training.averaged_points import DECAYS, AveragedPoints
 from bali.training.course import Course, Job, summary
 from bali.training.fit_checkpoint_schema import check_course, check_member
-from bali.training.fitted import TrainedMember
-from bali.training.fitted_files import member_of, member_tensors
+from bali.training.fitted_files import member_of
+from bali.training.fitted_values import TrainedMember
+from bali.training.fitted_writing import member_tensors
 
 KIND, MEMBER_KIND = "fit checkpoint", "fit member"
 _REMEDY = "; remove it, and the training starts anew"

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from bali.conjugate.matrix_normal import CurvaturePosterior, SumNormal
-from bali.inference.health import Health, format_number
-from bali.training.fitted import Fitted
+from bali.inference.health import HealthTable, format_number
+from bali.training.fitted_values import Calibration, History
 
 #: An input so many times larger than the others hides them from each other.
 LARGEST_INPUT = 1e3
@@ -64,9 +65,10 @@ class FittedLayerHealth:
 
 
 @dataclass(frozen=True)
-class FittedHealth(Health):
+class FittedHealth(HealthTable):
     """What `Fitted.health` found; the layers are those of the first member."""
 
+    layers: tuple[FittedLayerHealth, ...]
     steps: int
     refused: int  # steps that would have ruined the fit, and were not taken
     outcomes: tuple[str, ...]  # of each member: converged, epochs or interrupted
@@ -111,9 +113,8 @@ class FittedHealth(Health):
 
 
 @torch.no_grad()
-def fitted_health(fitted: Fitted) -> FittedHealth:
-    layers = tuple(_of_layer(name, posterior) for name, posterior in fitted.posteriors.items())
-    history, calibration = fitted.history, fitted.calibration
+def fitted_health(posteriors: Mapping[str, CurvaturePosterior], history: History, calibration: Calibration) -> FittedHealth:
+    layers = tuple(_of_layer(name, posterior) for name, posterior in posteriors.items())
     noise = None if calibration.noise is None else math.sqrt(float(calibration.noise.diagonal().mean()))
     steps = sum(len(losses) for losses in history.losses)
     return FittedHealth(

@@ -14,7 +14,7 @@ from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from bali.training.examples import Examples
-from bali.training.fitted import Units
+from bali.training.fitted_values import Units
 
 #: Examples to look at before training.
 _FOR_LOOK = 64

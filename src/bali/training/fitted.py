@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,72 +21,14 @@ from bali.inference.linearised import Expansion
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
+from bali.training import fitted_writing
 from bali.training.averaged_points import Point, load_point
 from bali.training.examples import as_inputs, check_finite
-
-if TYPE_CHECKING:
-    from bali.training.fit_health import FittedHealth
+from bali.training.fit_health import FittedHealth, fitted_health
+from bali.training.fitted_values import Calibration, History, Member, Units
 
 #: Numbers of a prediction at once: samples × rows × outputs.
 _NUMBERS_AT_ONCE = 2**22
-
-
-@dataclass(frozen=True)
-class Member:
-    """One network: a posterior for each layer, and what has none."""
-
-    posteriors: dict[str, CurvaturePosterior]
-    others: Point  # parameters without a posterior, by name
-    buffers: Point
-
-
-@dataclass(frozen=True)
-class TrainedMember:
-    """A member, and how its training went."""
-
-    member: Member
-    noise: Tensor | None
-    scores: list[tuple[int, float]]
-    losses: list[float]
-    outcome: str
-    refused: int
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What held-out examples told after training."""
-
-    width: float = 0.01  # of the posterior that predicts, see `CurvaturePosterior`
-    sample_width: float | None = None  # of the one that modules are drawn from, where predictions are linearised
-    temperature: float = 1.0  # the power that class probabilities are raised to
-    noise: Tensor | None = None  # covariance of a regression's noise, in the units of training
-    noise_dof: float | None = None  # of its tails
-
-
-@dataclass(frozen=True)
-class Units:
-    """Targets were standardised for training, y = shift + scale · z, and predictions are in their own units."""
-
-    shift: Tensor
-    scale: Tensor
-    module_has_them: bool  # the module answers in the targets' own units, as a pretrained one does
-    output_layer: str | None  # the linear layer whose outputs are the module's, which can take them over
-
-
-@dataclass
-class History:
-    """The course of the training, of each member: (step, score) where a score is the mean negative log-likelihood of the
-    held-out examples, and the loss of each batch."""
-
-    scores: list[list[tuple[int, float]]] = field(default_factory=list)
-    losses: list[list[float]] = field(default_factory=list)
-    outcomes: list[str] = field(default_factory=list)
-    refused: int = 0  # steps that would have ruined the fit, and were not taken
-
-    @classmethod
-    def of(cls, trained: Sequence[TrainedMember]) -> History:
-        scores, losses = [t.scores for t in trained], [t.losses for t in trained]
-        return cls(scores, losses, [t.outcome for t in trained], sum(t.refused for t in trained))
 
 
 class Fitted:
@@ -297,9 +239,7 @@ class Fitted:
 
     def health(self) -> FittedHealth:
         """Whether the fit is sound: numbers of every layer and of the whole, and `problems`, a sentence for each."""
-        from bali.training.fit_health import fitted_health
-
-        return fitted_health(self)
+        return fitted_health(self.posteriors, self.history, self.calibration)
 
     def __repr__(self) -> str:
         n = sum(p.mean.numel() for p in self.members[0].posteriors.values())
@@ -319,9 +259,8 @@ class Fitted:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the architecture to one file; `bali.load(path, module=...)` reads it."""
-        from bali.training import fitted_files
-
-        fitted_files.save(self, path)
+        name = type(self.likelihood).__name__
+        fitted_writing.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
 
 
 class InUnits(nn.Module):

@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -38,9 +37,10 @@ from bali.inference.state_schema import of_buffer
 from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
-from bali.training.fitted import Calibration, Fitted, History, Member, Units
+from bali.training.fitted import Fitted
+from bali.training.fitted_values import Calibration, History, Member, Units
+from bali.training.fitted_writing import KIND
 
-KIND = "fitted network"
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's
 
 _UNIT = 1.001  # what a column of a basis can have at most, and rounding
@@ -71,49 +71,6 @@ _HEADER = Record(
         "history": _HISTORY,
     }
 )
-
-
-def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
-    """Write everything but the architecture."""
-    tensors: dict[str, Tensor] = {}
-    for number, member in enumerate(fitted.members):
-        tensors |= {f"{number}/{name}": value for name, value in member_tensors(member).items()}
-    calibration, units = fitted.calibration, fitted.units
-    if calibration.noise is not None:
-        tensors["noise"] = calibration.noise
-    if units is not None:
-        tensors |= {"shift": units.shift, "scale": units.scale}
-    meta = {
-        "likelihood": type(fitted.likelihood).__name__,
-        "members": len(fitted.members),
-        "layers": {name: p.prior_variance for name, p in fitted.members[0].posteriors.items()},
-        "others": list(fitted.members[0].others),
-        "width": calibration.width,
-        "sample_width": calibration.sample_width,
-        "temperature": calibration.temperature,
-        "noise_dof": calibration.noise_dof,
-        "module_has_units": units is not None and units.module_has_them,
-        "output_layer": None if units is None else units.output_layer,
-        "classes_second": fitted.link.classes_second,
-        "seed": fitted.seed,
-        "history": {
-            "scores": fitted.history.scores,
-            "losses": fitted.history.losses,
-            "outcomes": fitted.history.outcomes,
-            "refused": fitted.history.refused,
-        },
-    }
-    files.write(path, KIND, meta, tensors)
-
-
-def member_tensors(member: Member) -> dict[str, Tensor]:
-    """What a file holds of a member."""
-    tensors: dict[str, Tensor] = {}
-    for name, posterior in member.posteriors.items():
-        parts = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-        tensors |= {f"layer/{name}/{key}": value for key, value in parts.items() if isinstance(value, Tensor)}
-    tensors |= {f"other/{name}": value for name, value in member.others.items()}
-    return tensors | {f"buffer/{name}": value for name, value in member.buffers.items()}
 
 
 def member_of(tensors: Mapping[str, Tensor], variances: Mapping[str, float], *, is_linearised: bool) -> Member:
