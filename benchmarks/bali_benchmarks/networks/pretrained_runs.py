@@ -50,7 +50,7 @@ def run(
     """Run what is not in the file yet and write the page from all its lines; a network is trained once for all methods."""
     lines = read_lines(out)
     for task, seed in ((task, seed) for seed in range(seeds) for task in tasks):
-        keys = [{"task": task, "seed": seed, "method": method} for method in methods]
+        keys: list[dict[str, Any]] = [{"task": task, "seed": seed, "method": method} for method in methods]
         left = [key for key in keys if not any(key.items() <= line.items() for line in lines)]
         if left:
             trained = pretrained(TASKS[task], seed, plan)

@@ -61,8 +61,8 @@ class CurvaturePosterior(ABC):
 
     def to(self, device: torch.device) -> Self:
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, **tensors)
+        values |= {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return type(self)(**values)
 
     def departure_from(self, normal: Tensor) -> Tensor:
         """A sample of W − M for standard normal numbers (..., D_x, D_y), in their own type."""
