@@ -132,7 +132,21 @@ def test_a_record_that_somebody_made_is_refused_or_reported(tmp_path: Path, hous
     """The report is made from it: no traceback, and no text that a browser would run."""
     original, tensors = files.read(house_models / model / "model.bali", "estimator")
     rng, path, refused = random.Random(0), tmp_path / "model.bali", 0
-    junk: list[Any] = [None, True, -1, 1e308, math.nan, "", "<script>x()</script>", '" onload="x', [], [[]], {}, {"a": []}, [None] * 3]
+    junk: list[Any] = [
+        None,
+        True,
+        -1,
+        1e308,
+        math.nan,
+        "",
+        "<script>x()</script>",
+        '" onload="x',
+        [],
+        [[]],
+        {},
+        {"a": []},
+        [None] * 3,
+    ]
     record = original["extra"]["record"]
     places = [(record, name) for name in record] + [(record["holdout"], name) for name in record["holdout"]]
     for container, name in places:

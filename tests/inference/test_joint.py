@@ -110,7 +110,7 @@ def test_a_step_that_is_not_finite_is_refused() -> None:
 def test_the_width_is_that_of_laplace_whatever_the_step_size(step_size: float) -> None:
     x, y = logistic_data()
     layer = trained(nn.Linear(3, 1).double(), Bernoulli(), x, y, Pace(step_size, kl_bound=1.0, momentum=0.5), 800)[""]
-    posterior = layer_posterior(layer, N, "").with_share(WIDTHS[-1])
+    posterior = layer_posterior(layer, N, "").with_width(WIDTHS[-1])
     rows = torch.cat([x, torch.ones(N, 1).double()], 1)
     p = torch.sigmoid(rows @ layer.mean).squeeze(1)
     hessian = rows.mT @ (rows * (p * (1 - p))[:, None]) + torch.eye(4).double() / VARIANCE

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import bali
 from bali import ModelFileError, files
 from bali.training.fit_checkpoints import KIND as CHECKPOINT
-from bali.training.fitted import KIND
+from bali.training.fitted_writing import KIND
 
 Change = Callable[[dict[str, Any], dict[str, Tensor]], object]
 

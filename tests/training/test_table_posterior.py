@@ -95,7 +95,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
     draws = found.draws(new, 4000, width, seed=1).reshape(4000, 2, 3, 2)
     expected = with_ones(new) @ means
     assert_mean(array(draws), array(expected))
-    covariance = found.layers[0].with_share(width).output_covariance(with_ones(new).expand(2, -1, -1))
+    covariance = found.layers[0].with_width(width).output_covariance(with_ones(new).expand(2, -1, -1))
     centred = array(draws - expected)
     assert_mean(np.einsum("skni,sknj->sknij", centred, centred), array(covariance))
     torch.testing.assert_close(found.draws(new, 5, width, seed=1), found.draws(new, 5, width, seed=1), rtol=0, atol=0)

@@ -6,10 +6,12 @@ from bali_benchmarks.commands.comparisons import bench
 from bali_benchmarks.commands.data import data
 from bali_benchmarks.commands.faults import faults
 from bali_benchmarks.commands.networks import networks
+from bali_benchmarks.commands.pretrained import pretrained
 from bali_benchmarks.commands.reproduce import reproduce
 
 app = bench
 app.command()(reproduce)
 app.command()(faults)
 app.command()(networks)
+app.command()(pretrained)
 app.add_typer(data, name="data")

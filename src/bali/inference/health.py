@@ -17,8 +17,9 @@ from __future__ import annotations
 import html
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -101,11 +102,16 @@ class LayerHealth:
         }
 
 
-@dataclass(frozen=True)
-class Health:
-    """What `layer_health` found. Prints as a table, also in notebooks."""
+class HealthRow(Protocol):
+    def problems(self) -> list[str]: ...
 
-    layers: tuple[LayerHealth, ...]
+    def row(self) -> dict[str, Any]: ...
+
+
+class HealthTable:
+    """Rows of numbers and what is off. Prints as a table, also in notebooks."""
+
+    layers: Sequence[HealthRow]
 
     @property
     def problems(self) -> list[str]:
@@ -138,6 +144,13 @@ class Health:
         if self.problems:
             text = "the model is trained, but: " + " ".join(self.problems)
             warnings.warn(text, HealthWarning, stacklevel=stacklevel + 1)
+
+
+@dataclass(frozen=True)
+class Health(HealthTable):
+    """What `layer_health` found."""
+
+    layers: tuple[LayerHealth, ...]
 
 
 def layer_health(setup: Setup, state: State) -> Health:

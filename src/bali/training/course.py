@@ -60,7 +60,7 @@ class Course:
     noise: Tensor | None  # covariance of a regression's noise
     step: int = 0
     phase: int = 0
-    waited: int = 0  # scores without a gain
+    waited: int = 0  # steps without a gain
     phase_start: float = math.inf  # the best score when the phase began
     averages: AveragedPoints = field(default_factory=AveragedPoints)
     best: Point | None = None
@@ -175,7 +175,7 @@ def _score(job: Job, course: Course) -> bool:
     course.scores.append((course.step, score))
     if not math.isfinite(score) and course.best is None:
         raise NumericalError("the held-out log-likelihood is not finite after the first steps: look for extreme values in x")
-    course.waited += 1
+    course.waited += course.step - (course.scores[-2][0] if len(course.scores) > 1 else 0)
     if score < course.best_score - rules.least_gain:
         course.waited = 0
     if score < course.best_score:

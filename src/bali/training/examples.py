@@ -11,7 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
+from bali.inference.frozen import FrozenBody
 from bali.inference.inputs import Inputs, each, n_rows, on, rows, tensors
+
+#: Numbers of features that are kept.
+_MOST_FEATURES = 2**27
 
 
 class Examples(Protocol):
@@ -64,14 +68,44 @@ class Part:
         return self.whole.take(self.index[index])
 
 
+@dataclass(frozen=True)
+class WithFeatures:
+    """Examples whose features behind a frozen body are known, and are given to it when they are taken."""
+
+    whole: Examples
+    body: FrozenBody
+    features: Tensor
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
+        self.body.given = self.features[index.to(self.features.device)]
+        return self.whole.take(index)
+
+
+def with_features(examples: Examples, body: FrozenBody, at_once: int = 256) -> Examples | None:
+    """The features of all examples, each computed once; None where they are too many, or examples are not always the same,
+    as with random augmentation."""
+    few = torch.arange(min(4, len(examples)))
+    first, again = (tensors(examples.take(few)[0]) for _ in range(2))
+    if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+        return None
+    if body.features(examples.take(few)[0])[0].numel() * len(examples) > _MOST_FEATURES:
+        return None
+    starts = range(0, len(examples), at_once)
+    parts = (examples.take(torch.arange(s, min(s + at_once, len(examples))))[0] for s in starts)
+    return WithFeatures(examples, body, torch.cat([body.features(part) for part in parts]))
+
+
 def as_examples(data: Any, device: torch.device, dtype: torch.dtype) -> tuple[Examples, int | None]:
     """The examples of `data`, and the batch size that a DataLoader asks for."""
+    if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
+        raise TypeError(
+            "bali.fit goes through the examples in an order of its own and holds some of them out, which an "
+            "IterableDataset does not allow; give a map-style Dataset or tensors (x, y)"
+        )
     if isinstance(data, DataLoader):
-        if isinstance(data.dataset, IterableDataset):
-            raise TypeError(
-                "bali.fit goes through the examples in an order of its own and holds some of them out, which an "
-                "IterableDataset does not allow; give a map-style Dataset or tensors (x, y)"
-            )
         return FromDataset(data.dataset, data.collate_fn, device, dtype), data.batch_size
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = tuple(data.tensors)
@@ -100,15 +134,22 @@ def as_inputs(x: Any, device: torch.device, dtype: torch.dtype) -> Inputs:
         found = tuple(_tensor(part) for part in x)
     else:
         found = _tensor(x)
-    for part in tensors(found):
-        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
-            rows_with = (~torch.isfinite(part)).reshape(len(part), -1).any(1).nonzero()[:3, 0].tolist()
-            raise ValueError(f"x has NaN or infinite values, first in rows {rows_with}; remove or fill them")
+    check_finite(found)
     return on(found, device, dtype)
 
 
+def check_finite(x: Inputs) -> None:
+    """An error that says where, if numbers are missing or infinite."""
+    for part in tensors(x):
+        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+            rows_with = (~torch.isfinite(part)).reshape(len(part), -1).any(1).nonzero()[:3, 0].tolist()
+            raise ValueError(f"x has NaN or infinite values, first in rows {rows_with}; remove or fill them")
+
+
 def _tensor(part: Any) -> Tensor:
-    return part.detach() if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part))
+    if not isinstance(part, Tensor):
+        return torch.as_tensor(np.asarray(part))
+    return part.clone() if part.is_inference() else part.detach()  # the first kind has no gradients
 
 
 def _converted(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs, Tensor]:

@@ -1,4 +1,8 @@
-"""A training of `bali.fit` as a file, from which another process goes on to the last bit."""
+"""A training of `bali.fit` as files, from which another process goes on to the last bit.
+
+The file itself has the training of the member that is under way; members that are finished have files of their own beside
+it, with a number at the end.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,13 @@ from torch import Tensor
 from bali import files
 from bali.training.averaged_points import DECAYS, AveragedPoints
 from bali.training.course import Course, Job, summary
+from bali.training.fit_checkpoint_schema import check_course, check_member
+from bali.training.fitted_files import member_of
+from bali.training.fitted_values import TrainedMember
+from bali.training.fitted_writing import member_tensors
 
-KIND = "fit checkpoint"
+KIND, MEMBER_KIND = "fit checkpoint", "fit member"
+_REMEDY = "; remove it, and the training starts anew"
 
 
 def save(path: str | os.PathLike[str], job: Job, course: Course, member: int) -> None:
@@ -42,6 +51,13 @@ def load(path: str | os.PathLike[str], job: Job, course: Course, member: int) ->
     meta, tensors = files.read(path, KIND)
     if meta.get("member") != member:
         return
+    _check_same_fit(path, meta, job)
+    with files.refusing(path, files.DAMAGED[0], _REMEDY):
+        check_course(meta, tensors, job, course)
+        _take_over(job, course, meta, tensors)
+
+
+def _check_same_fit(path: str | os.PathLike[str], meta: dict[str, Any], job: Job) -> None:
     mine = {"seed": job.seed, "n_examples": len(job.examples)}
     for key, value in mine.items():
         if meta.get(key) != value:
@@ -49,8 +65,46 @@ def load(path: str | os.PathLike[str], job: Job, course: Course, member: int) ->
                 f"the checkpoint {os.fspath(path)!r} is of another fit: its {key} is {meta.get(key)}, here it is {value}. "
                 "Give the same data and seed, or another file."
             )
-    with files.refusing(path, files.DAMAGED[0], "; remove it, and the training starts anew"):
-        _take_over(job, course, meta, tensors)
+
+
+def member_path(path: str | os.PathLike[str], member: int) -> Path:
+    return Path(f"{os.fspath(path)}.{member}")
+
+
+def save_member(path: str | os.PathLike[str], job: Job, trained: TrainedMember, member: int) -> None:
+    """Write a member that is finished."""
+    tensors = member_tensors(trained.member) | {"rng": torch.get_rng_state()}
+    if trained.noise is not None:
+        tensors["noise"] = trained.noise
+    meta = {
+        "seed": job.seed,
+        "n_examples": len(job.examples),
+        "layers": {name: posterior.prior_variance for name, posterior in trained.member.posteriors.items()},
+        "scores": trained.scores,
+        "losses": trained.losses,
+        "outcome": trained.outcome,
+        "refused": trained.refused,
+    }
+    files.write(member_path(path, member), MEMBER_KIND, meta, tensors)
+
+
+def load_member(path: str | os.PathLike[str], job: Job, member: int) -> TrainedMember | None:
+    """The member, if its training is finished; one that `epochs` ended goes on where there are now more of them."""
+    file = member_path(path, member)
+    if not file.is_file():
+        return None
+    meta, tensors = files.read(file, MEMBER_KIND)
+    _check_same_fit(file, meta, job)
+    with files.refusing(file, files.DAMAGED[0], _REMEDY):
+        check_member(meta, tensors, job)
+        is_short = job.max_steps is None or len(meta["losses"]) < job.max_steps
+        if meta["outcome"] == "epochs" and is_short:
+            return None
+        parts = {name: value.to(job.device) for name, value in tensors.items() if name not in ("rng", "noise")}
+        found = member_of(parts, meta["layers"], is_linearised=job.likelihood.has_true_targets)
+        scores = [(int(step), float(score)) for step, score in meta["scores"]]
+        torch.set_rng_state(tensors["rng"])
+        return TrainedMember(found, tensors.get("noise"), scores, meta["losses"], meta["outcome"], meta["refused"])
 
 
 def _take_over(job: Job, course: Course, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:

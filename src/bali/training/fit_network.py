@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Integral
@@ -16,34 +15,34 @@ from torch import Tensor, nn
 
 from bali.conjugate import linalg
 from bali.inference.distributed import current_group
-from bali.inference.first_pass import output_layer_of
-from bali.inference.inputs import tensors
+from bali.inference.frozen import FrozenBody, frozen_body
 from bali.inference.joint import JointLayer
-from bali.inference.joint_pass import Link, joint_pass
+from bali.inference.joint_pass import joint_pass
 from bali.inference.network import Network
 from bali.inference.width import layer_posterior
-from bali.predictive.likelihoods import Categorical, Gaussian, Likelihood, as_likelihood
+from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.training import course as courses
 from bali.training import fit_checkpoints
 from bali.training.averaged_points import load_point
 from bali.training.course import Course, Job
-from bali.training.examples import Examples, Part, as_examples
+from bali.training.examples import Examples, Part, as_examples, with_features
 from bali.training.fit_calibration import calibrated
 from bali.training.fit_progress import fit_bar
-from bali.training.fitted import Calibration, Fitted, History, Member, Units
+from bali.training.fit_units import Standardised, link_of
+from bali.training.fitted import Fitted
+from bali.training.fitted_values import Calibration, History, Member, TrainedMember
 from bali.training.rules import MAX_BLOCK, Rules
 from bali.training.rules import batch_size as default_batch_size
 
 #: Examples that the width of the posterior is measured on, unless there is nothing else to do.
 _FOR_WIDTH = 20_000
-#: Examples to look at before training.
-_FOR_LOOK = 64
 
 
+@torch.inference_mode(False)
 def fit(
     module: nn.Module,
     data: Any,
-    likelihood: Likelihood | type[Likelihood] | nn.Module,
+    likelihood: Likelihood | type[Likelihood] | nn.Module | type[nn.Module],
     *,
     validation: Any = 0.1,
     members: int = 1,
@@ -70,7 +69,8 @@ def fit(
         (x, y), a `Dataset` or a `DataLoader` of pairs. x is a tensor or array, or a tuple or dict of them that the module's
         forward takes. Targets of a regression need not be standardised.
     likelihood
-        One of `bali.likelihoods` (docs/likelihoods.md), such as `Gaussian()` or `Categorical()`, or a loss of torch.
+        One of `bali.likelihoods` (docs/likelihoods.md), such as `Gaussian()` or `Categorical()`, or a loss of torch; the
+        class alone will do.
     validation
         The share of the examples that is held out, or other data to take their place.
     members
@@ -84,7 +84,8 @@ def fit(
         Names of modules: everything outside of them stays as it is. The prior is then about the weights that the module
         has, as for a pretrained network.
     checkpoint
-        A file that is written now and then, and gone on from if it is there.
+        A file that is written now and then, and gone on from if it is there. Members that are finished have files of their
+        own beside it, with a number at the end.
 
     With several processes (`bali.distributed`), all of them call it with the same data; each takes its part of every batch,
     and all of them get the same result.
@@ -93,6 +94,8 @@ def fit(
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
     if not any(p.is_floating_point() for p in module.parameters()):
         raise ValueError(f"the module, of type {type(module).__name__}, has no parameters to learn")
+    if isinstance(likelihood, type) and issubclass(likelihood, nn.Module):
+        likelihood = likelihood()
     likelihood = as_likelihood(likelihood)
     for name, count, least in (("members", members, 1), ("epochs", epochs, 0), ("batch_size", batch_size, 1)):
         if not (isinstance(count, Integral) and count >= least) and (count is not None or name == "members"):
@@ -109,38 +112,50 @@ def fit(
     examples, held_out = _held_out(examples, validation, seed, where, dtype)
     is_pretrained = only is not None or epochs == 0
     network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
-    link, units = _link(network, likelihood, examples, weights_stay=epochs == 0)
+    link, units = link_of(network, likelihood, examples, weights_stay=epochs == 0)
     if units is not None:
-        examples, held_out = (_standardised(part, units) for part in (examples, held_out))
+        examples, held_out = (Standardised(part, units) for part in (examples, held_out))
+    examples, held_out, body = _behind_frozen_body(network, examples, held_out)
     size = batch_size or loader_size or default_batch_size(len(examples))
     per_epoch = max(1, len(examples) // size)
     max_steps = None if epochs is None else epochs * per_epoch
     job = Job(network, likelihood, link, examples, held_out, size, max_steps, seed, Rules(), where, group)
-    history, found, noise = History(), list[Member](), None
+    found, initial = list[TrainedMember](), copy.deepcopy(module.state_dict())
     shows = verbose and (group is None or group.rank == 0)
-    with fit_bar(members) if shows else nullcontext(lambda *_: None) as on_score:
+    standing = nullcontext() if body is None else body.standing()
+    with standing, fit_bar(members) if shows else nullcontext(lambda *_: None) as on_score:
         for number in range(members):
             if number:
-                _reset(module, seed + number)
+                _restart(network, initial, seed + number)
             member_job = replace(job, seed=seed + number)
-            course, outcome = _course(member_job, is_pretrained, checkpoint, number, on_score)
-            found.append(_member(member_job, course, whole=epochs == 0))
-            noise = course.best_noise if course.best_noise is not None else course.noise
-            history.scores.append(course.scores)
-            history.losses.append(course.losses)
-            history.outcomes.append(outcome)
-            history.refused += course.refused
-            if outcome == "interrupted":
+            found.append(_trained(member_job, is_pretrained, checkpoint, number, on_score))
+            if found[-1].outcome == "interrupted":
                 break
-    fitted = Fitted(network, likelihood, found, Calibration(noise=noise), units, link, history, seed)
+    start, all_of_them = Calibration(noise=found[-1].noise), [trained.member for trained in found]
+    fitted = Fitted(network, likelihood, all_of_them, start, units, link, History.of(found), seed)
     fitted.calibration = calibrated(fitted, job)
-    if history.refused:
-        warnings.warn(
-            f"{history.refused} steps would have ruined the fit and were not taken; look for extreme values in x",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    fitted.health().warn(stacklevel=2)
     return fitted
+
+
+def _trained(
+    job: Job,
+    prior_about_weights: bool,
+    checkpoint: str | os.PathLike[str] | None,
+    number: int,
+    on_score: Callable[[Job, Course], None],
+) -> TrainedMember:
+    """A member, from its file if it was finished before."""
+    known = None if checkpoint is None else fit_checkpoints.load_member(checkpoint, job, number)
+    if known is not None:
+        return known
+    course, outcome = _course(job, prior_about_weights, checkpoint, number, on_score)
+    member = _member(job, course, whole=job.max_steps == 0)
+    noise = course.best_noise if course.best_noise is not None else course.noise
+    trained = TrainedMember(member, noise, course.scores, course.losses, outcome, course.refused)
+    if checkpoint is not None and outcome != "interrupted" and (job.group is None or job.group.rank == 0):
+        fit_checkpoints.save_member(checkpoint, job, trained, number)
+    return trained
 
 
 def _course(
@@ -185,8 +200,10 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
     }
     noise = course.best_noise if course.best_noise is not None else course.noise
     layers = curvature(job, layers, n, noise)
+    is_linearised = job.likelihood.has_true_targets
     posteriors = {
-        name: layer_posterior(layer, len(job.examples), name).to(layer.mean.dtype) for name, layer in layers.items()
+        name: layer_posterior(layer, len(job.examples), name, is_linearised=is_linearised).to(layer.mean.dtype)
+        for name, layer in layers.items()
     }
     others = {name: parameter.detach().clone() for name, parameter in network.others.items()}
     buffers = {name: buffer.clone() for name, buffer in network.buffers().items()}
@@ -194,13 +211,23 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
 
 
 def curvature(job: Job, layers: dict[str, JointLayer], n: int, noise: Tensor | None) -> dict[str, JointLayer]:
-    """The layers with A and S of the first n examples, at the module's weights, in evaluation mode."""
+    """The layers with A and S of the first n examples, at the module's weights, in evaluation mode.
+
+    A regression's S is of observations that the model makes up, one noise away from its outputs: the curvature at a Gaussian
+    is the same whatever was observed, and training examples, which the network fits too well, would make it too small.
+    """
     factor = None if noise is None else linalg.cholesky(noise, "noise of the observations")
+    generator = torch.Generator().manual_seed(job.seed)
     job.network.module.eval()
     done = 0
     for start in range(0, n, job.batch_size):
         x, y = job.examples.take(torch.arange(start, min(start + job.batch_size, n)))
-        narrow = None if factor is None else factor.to(tensors(x)[0].dtype)
+        narrow = None if factor is None else factor.to(y.dtype)
+        if narrow is not None:
+            with torch.no_grad():
+                z = job.link(job.network.plain_output(x))
+            signs = torch.randint(2, z.shape, generator=generator).to(z) * 2.0 - 1.0
+            y = z + signs @ narrow.to(z).mT
         seen = joint_pass(job.network, job.likelihood, job.link, x, y, narrow, sample=start)
         done += seen.n_examples
         for name, layer in layers.items():
@@ -241,78 +268,27 @@ def _held_out(
     return Part(examples, order[kept:]), Part(examples, order[:kept])
 
 
-def _link(network: Network, likelihood: Likelihood, examples: Examples, *, weights_stay: bool) -> tuple[Link, Units | None]:
-    """How outputs meet the likelihood, from a look at a few examples; errors that say what to do come from here."""
-    x, y = examples.take(torch.arange(min(_FOR_LOOK, len(examples))))
-    modes = {m: m.training for m in network.module.modules()}
-    network.module.eval()
-    with torch.no_grad():
-        output, calls = network.forward(x)
-    for m, mode in modes.items():
-        m.training = mode
-    classes_second = (
-        not y.is_floating_point()
-        and output.dim() == y.dim() + 1 > 2
-        and output.shape[1:-1] != y.shape[1:]
-        and output.shape[2:] == y.shape[1:]
-    )
-    if isinstance(likelihood, Categorical):
-        z = output.movedim(1, -1) if classes_second else output
-        if z.shape[-1] > 1 and bool((z >= 0).all()) and bool(((z.sum(-1) - 1).abs() < 1e-4).all()):
-            raise ValueError("the module ends in a softmax; remove it: the likelihood takes logits and applies it itself")
-    if not isinstance(likelihood, Gaussian):
-        return Link(classes_second), None
-    shift, scale = _scales(examples)
-    if not bool(torch.isfinite(shift).all()):
-        raise ValueError("y has infinite values; for durations that are not over yet take Weibull or LogNormalDuration")
-    if weights_stay or _answers_in_units(output, y, shift, scale):
-        units = Units(shift, scale, True, None)
-        return Link(False, shift.to(output), scale.to(output)), units
-    return Link(), Units(shift, scale, False, output_layer_of(output, network.layers, calls))
+def _behind_frozen_body(
+    network: Network, examples: Examples, held_out: Examples
+) -> tuple[Examples, Examples, FrozenBody | None]:
+    """What a frozen body makes of the examples is computed once, where there is such a body."""
+    network.train()
+    body = frozen_body(network, examples.take(torch.arange(min(4, len(examples))))[0])
+    if body is not None:
+        found = with_features(examples, body), with_features(held_out, body)
+        if found[0] is not None and found[1] is not None:
+            return found[0], found[1], body
+    return examples, held_out, None
 
 
-def _answers_in_units(output: Tensor, y: Tensor, shift: Tensor, scale: Tensor) -> bool:
-    """Whether outputs explain the targets as they are, as those of a pretrained module do: better than their mean does."""
-    y = y.reshape(output.shape).double()
-    in_units, standardised = (((z.double() - y) / scale).square().mean() for z in (output, shift + scale * output.double()))
-    return bool(in_units < standardised and in_units < 1.0)
-
-
-def _scales(examples: Examples) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the targets, (D,)."""
-    parts = [examples.take(torch.arange(s, min(s + 4096, len(examples))))[1] for s in range(0, len(examples), 4096)]
-    y = torch.cat([part.double() for part in parts])
-    y = y[:, None] if y.dim() == 1 else y.reshape(-1, y.shape[-1])
-    scale = y.std(0) if len(y) > 1 else torch.ones_like(y[0])
-    return y.mean(0), torch.where(scale > 0, scale, torch.ones_like(scale))
-
-
-def _standardised(examples: Examples, units: Units) -> Examples:
-    return _Standardised(examples, units)
-
-
-class _Standardised:
-    """Examples with standardised targets."""
-
-    def __init__(self, whole: Examples, units: Units) -> None:
-        self.whole, self.units = whole, units
-
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def take(self, index: Tensor) -> tuple[Any, Tensor]:
-        x, y = self.whole.take(index)
-        dtype = y.dtype if y.is_floating_point() else torch.float32
-        y = y[:, None] if y.dim() == 1 else y
-        return x, ((y.double() - self.units.shift) / self.units.scale).to(dtype)
-
-
-def _reset(module: nn.Module, seed: int) -> None:
-    """Another start: every module draws its weights anew, as it did when it was made."""
+def _restart(network: Network, initial: Mapping[str, Tensor], seed: int) -> None:
+    """Another start: every module that is trained draws its weights anew, as it did when it was made."""
+    network.module.load_state_dict(initial)
+    trained = {parameter for layer in network.layers.values() for parameter in layer.parameters()}
+    trained |= set(network.others.values())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for child in module.modules():
-            own = [p for p in child.parameters(recurse=False) if p.requires_grad]
+        for child in network.module.modules():
             reset = getattr(child, "reset_parameters", None) or getattr(child, "_reset_parameters", None)
-            if own and callable(reset):
+            if callable(reset) and any(p in trained for p in child.parameters(recurse=False)):
                 reset()

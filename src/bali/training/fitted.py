@@ -5,68 +5,31 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bali import files
-from bali.conjugate.matrix_normal import DEFAULT_SHARE, MatrixNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior
 from bali.conjugate.sampling import standard_normal
+from bali.inference.frozen import FrozenBody, frozen_body
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.joint_pass import Link
-from bali.inference.network import Network, as_output
+from bali.inference.linearised import Expansion
+from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
+from bali.training import fitted_writing
 from bali.training.averaged_points import Point, load_point
-from bali.training.examples import as_inputs
+from bali.training.examples import as_inputs, check_finite
+from bali.training.fit_health import FittedHealth, fitted_health
+from bali.training.fitted_values import Calibration, History, Member, Units
 from bali.training.sampled_outputs import sampled_outputs
 
-#: Of its files.
-KIND = "fitted network"
 #: Numbers of a prediction at once: samples × rows × outputs.
 _NUMBERS_AT_ONCE = 2**24
-
-
-@dataclass(frozen=True)
-class Member:
-    """One network: a posterior for each layer, and what has none."""
-
-    posteriors: dict[str, MatrixNormal]
-    others: Point  # parameters without a posterior, by name
-    buffers: Point
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What held-out examples told after training."""
-
-    width: float = DEFAULT_SHARE  # of the posterior, see `MatrixNormal.share`
-    temperature: float = 1.0  # the power that class probabilities are raised to
-    noise: Tensor | None = None  # covariance of a regression's noise, in the units of training
-    noise_dof: float | None = None  # of its tails
-
-
-@dataclass(frozen=True)
-class Units:
-    """Targets were standardised for training, y = shift + scale · z, and predictions are in their own units."""
-
-    shift: Tensor
-    scale: Tensor
-    module_has_them: bool  # the module answers in the targets' own units, as a pretrained one does
-    output_layer: str | None  # the linear layer whose outputs are the module's, which can take them over
-
-
-@dataclass
-class History:
-    """The course of the training, of each member: (step, score) where a score is the mean negative log-likelihood of the
-    held-out examples, and the loss of each batch."""
-
-    scores: list[list[tuple[int, float]]] = field(default_factory=list)
-    losses: list[list[float]] = field(default_factory=list)
-    outcomes: list[str] = field(default_factory=list)
-    refused: int = 0  # steps that would have ruined the fit, and were not taken
 
 
 class Fitted:
@@ -104,19 +67,37 @@ class Fitted:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
         differentiable = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()
         inputs: Inputs = x if differentiable else as_inputs(x, self._device, self._dtype)
+        check_finite(inputs)
         n = n_rows(inputs)
         if n == 0:
             raise ValueError("x has no rows")
         each = -(-n_samples // len(self.members))
         if differentiable:
-            outputs = [self.link(as_output(self._copy(point)(x), None)) for point in self._draws(each)]
-            yield self._predictive(torch.stack(outputs))
+            yield self._predict(inputs, each, keeps_graph=True)
             return
-        with torch.inference_mode(False), self.network.evaluating():
-            first = self.linked_outputs(rows(inputs, slice(0, 1)), 1)
-            at_once = max(1, min(n, _NUMBERS_AT_ONCE // max(1, n_samples * first[0, 0].numel())))
-            for start in range(0, n, at_once):
-                yield self._predictive(self.linked_outputs(rows(inputs, slice(start, start + at_once)), each))
+        with self._evaluating():
+            numbers = self.link(self.network.plain_output(rows(inputs, slice(0, 1))))[0].numel()
+        at_once = max(1, min(n, _NUMBERS_AT_ONCE // max(1, n_samples * numbers)))
+        for start in range(0, n, at_once):
+            yield self._predict(rows(inputs, slice(start, start + at_once)), each)
+
+    def _predict(self, x: Inputs, each: int, *, keeps_graph: bool = False) -> Predictive:
+        with self._evaluating(), torch.set_grad_enabled(keeps_graph):
+            return self._predictive(self.linked_outputs(x, each))
+
+    def _body_given(self, x: Inputs) -> AbstractContextManager[None]:
+        """A frozen body runs once for all samples, unless the graph behind it is wanted."""
+        body = None if torch.is_grad_enabled() else self._body(x)
+        return nullcontext() if body is None else body.standing(body.features(x))
+
+    def _body(self, x: Inputs) -> FrozenBody | None:
+        return frozen_body(self.network, rows(x, slice(0, 2)))
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """A user's own autocast is for training: predictions are as exact as the module."""
+        with torch.inference_mode(False), torch.autocast(self._device.type, enabled=False), self.network.evaluating():
+            yield
 
     @property
     def _device(self) -> torch.device:
@@ -126,32 +107,72 @@ class Fitted:
     def _dtype(self) -> torch.dtype:
         return next(p.dtype for p in self.network.module.parameters() if p.is_floating_point())
 
-    def _draws(self, n_samples: int) -> Iterator[Point]:
+    @property
+    def is_linearised(self) -> bool:
+        """Whether predictions are those of the network's first-order expansion about the mean weights (docs/method.md)."""
+        return self.likelihood.has_true_targets
+
+    def _departures(self, number: int, n: int, width: float) -> Iterator[Point]:
+        """So many samples of W − M of every layer of a member."""
+        generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
+        wide = {name: p.with_width(width) for name, p in self.members[number].posteriors.items()}
+        for _ in range(n):
+            yield {
+                name: p.departure_from(standard_normal(p.mean.shape, self.network.layers[name].weight, generator))
+                for name, p in wide.items()
+            }
+
+    def _points(self, n: int, width: float) -> Iterator[Point]:
         """Points of so many weight samples of each member."""
-        for number, member in enumerate(self.members):
-            generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
-            wide = {name: p.with_share(self.calibration.width) for name, p in member.posteriors.items()}
-            for _ in range(n_samples):
-                weights = {
-                    name: p.weights_from(standard_normal(p.mean.shape, self.network.layers[name].weight, generator))
-                    for name, p in wide.items()
-                }
-                yield weights | member.others | {f"/buffer/{name}": value for name, value in member.buffers.items()}
+        for number in range(len(self.members)):
+            mean = self._mean_point(number)
+            for departures in self._departures(number, n, width):
+                yield mean | {name: mean[name] + part for name, part in departures.items()}
+
+    def _mean_point(self, number: int) -> Point:
+        member = self.members[number]
+        means = {name: p.mean.to(self._dtype) for name, p in member.posteriors.items()}
+        return means | member.others | {f"/buffer/{name}": value for name, value in member.buffers.items()}
 
     def _put(self, point: Mapping[str, Tensor]) -> None:
-        load_point(self.network, point)
-        for name, buffer in self.network.buffers().items():
-            buffer.copy_(point[f"/buffer/{name}"])
+        with torch.no_grad():
+            load_point(self.network, point)
+            for name, buffer in self.network.buffers().items():
+                buffer.copy_(point[f"/buffer/{name}"])
 
     def linked_outputs(self, x: Inputs, n_samples: int) -> Tensor:
-        """What the likelihood sees under weight samples, (S, n, ..., D), so many of each member."""
-        found = []
-        for number, member in enumerate(self.members):
-            generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
-            wide = {name: p.with_share(self.calibration.width) for name, p in member.posteriors.items()}
-            self._put(_point(member))
-            found += sampled_outputs(self.network, wide, x, n_samples, generator, self.link)
-        return torch.stack(found)
+        """What the likelihood sees under the posterior, (S, n, ..., D), so many samples of each member."""
+        if not self.is_linearised:
+            return self.sampled_outputs(x, n_samples, self.calibration.width)
+        with self._body_given(x):
+            numbers = range(len(self.members))
+            return torch.stack([z for number in numbers for z in self._linear_outputs(x, number, n_samples)])
+
+    def sampled_outputs(self, x: Inputs, n_samples: int, width: float) -> Tensor:
+        """The same of networks with drawn weights."""
+        if not torch.is_grad_enabled() and not self.is_linearised and self._body(x) is None:
+            return torch.stack([z for number in range(len(self.members)) for z in self._fast(x, number, n_samples, width)])
+        with self._body_given(x):
+            return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
+
+    def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> list[Tensor]:
+        generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
+        wide = {name: p.with_width(width) for name, p in self.members[number].posteriors.items()}
+        self._put(self._mean_point(number))
+        return sampled_outputs(self.network, wide, x, n_samples, generator, self.link)
+
+    def _output_at(self, point: Point, x: Inputs) -> Tensor:
+        self._put(point)
+        return self.link(Expansion(self.network).output(x) if torch.is_grad_enabled() else self.network.plain_output(x))
+
+    def _linear_outputs(self, x: Inputs, number: int, n_samples: int) -> list[Tensor]:
+        """z + J δ and z − J δ for every second sample δ: their mean is that of the mean weights."""
+        self._put(self._mean_point(number))
+        expansion, found = Expansion(self.network), list[Tensor]()
+        for departures in self._departures(number, -(-n_samples // 2), self.calibration.width):
+            output, change = expansion.change(x, departures)
+            found += [self.link(output + change), self.link(output - change)]
+        return found[:n_samples]
 
     def _predictive(self, z: Tensor) -> Predictive:
         """Of linked outputs (S, n, ..., D): rows are flattened, calibration and units applied."""
@@ -171,12 +192,17 @@ class Fitted:
     @property
     def module(self) -> nn.Module:
         """A copy of the network with mean weights (of the first member), in the units of the targets: a plain module."""
-        return self._plain(_point(self.members[0]))
+        return self._plain(self._mean_point(0))
 
     def sample(self, n: int) -> list[nn.Module]:
-        """Plain modules with weights drawn from the posterior, in the units of the targets; members take turns."""
+        """Plain modules with weights drawn from the posterior, in the units of the targets; members take turns.
+
+        Of a `Gaussian` they are drawn as widely as held-out examples allow for whole networks, which is narrower than what
+        `predict` says far from the data: it is linear in the weights, and networks are not.
+        """
+        width = self.calibration.sample_width
         each = -(-n // len(self.members))
-        points = list(self._draws(each))  # those of the first member first
+        points = list(self._points(each, self.calibration.width if width is None else width))  # the first member's first
         order = [member * each + turn for turn in range(each) for member in range(len(self.members))]
         return [self._plain(points[i]) for i in order[:n]]
 
@@ -199,61 +225,52 @@ class Fitted:
         return nn.Sequential(module, InUnits(units.shift, units.scale))
 
     @property
-    def posteriors(self) -> dict[str, MatrixNormal]:
+    def posteriors(self) -> dict[str, CurvaturePosterior]:
         """The posterior of every layer of the first member, by module name, as predictions use it."""
-        return {name: p.with_share(self.calibration.width) for name, p in self.members[0].posteriors.items()}
+        return {name: p.with_width(self.calibration.width) for name, p in self.members[0].posteriors.items()}
+
+    def to(self, where: torch.device | str | torch.dtype) -> Fitted:
+        """Move everything to a device, or the network to a type of numbers; in place, as with modules."""
+        device = self._device if isinstance(where, torch.dtype) else torch.device(where)
+        self.network.module.to(where)
+        parameters, buffers = self.network.others, self.network.buffers()
+        self.members = [
+            Member(
+                {name: posterior.to(device) for name, posterior in member.posteriors.items()},
+                {name: value.to(parameters[name]) for name, value in member.others.items()},
+                {name: value.to(buffers[name]) for name, value in member.buffers.items()},
+            )
+            for member in self.members
+        ]
+        shift, scale, like = self.link.shift, self.link.scale, next(self.network.module.parameters())
+        if shift is not None and scale is not None:
+            self.link = replace(self.link, shift=shift.to(like), scale=scale.to(like))
+        return self
+
+    def health(self) -> FittedHealth:
+        """Whether the fit is sound: numbers of every layer and of the whole, and `problems`, a sentence for each."""
+        return fitted_health(self.posteriors, self.history, self.calibration)
 
     def __repr__(self) -> str:
         n = sum(p.mean.numel() for p in self.members[0].posteriors.values())
         best = min((score for scores in self.history.scores for _, score in scores), default=float("nan"))
         steps = sum(len(losses) for losses in self.history.losses)
+        calibration = self.calibration
+        told = "" if calibration.temperature == 1.0 else f", temperature {calibration.temperature:.3g}"
+        if calibration.noise is not None:
+            scale = 1.0 if self.units is None else self.units.scale.to(calibration.noise)
+            noise = ", ".join(f"{value:.3g}" for value in (calibration.noise.diagonal().sqrt() * scale).tolist()[:3])
+            told = f", noise {noise}{', ...' if len(calibration.noise) > 3 else ''}"
         return (
             f"Fitted({type(self.likelihood).__name__}, {len(self.members)} member{'s' if len(self.members) > 1 else ''}, "
             f"{len(self.members[0].posteriors)} layers with {n:,} weights, {steps:,} steps, "
-            f"held-out negative log-likelihood {best:.4f})"
+            f"held-out negative log-likelihood {best:.4f}, width {calibration.width:.2g}{told})"
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the architecture to one file; `bali.load(path, module=...)` reads it."""
-        tensors: dict[str, Tensor] = {}
-        for number, member in enumerate(self.members):
-            for name, posterior in member.posteriors.items():
-                parts = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-                kept = {key: value for key, value in parts.items() if isinstance(value, Tensor)}
-                tensors |= {f"{number}/layer/{name}/{key}": value for key, value in kept.items()}
-            tensors |= {f"{number}/other/{name}": value for name, value in member.others.items()}
-            tensors |= {f"{number}/buffer/{name}": value for name, value in member.buffers.items()}
-        calibration, units = self.calibration, self.units
-        if calibration.noise is not None:
-            tensors["noise"] = calibration.noise
-        if units is not None:
-            tensors |= {"shift": units.shift, "scale": units.scale}
-        meta = {
-            "likelihood": type(self.likelihood).__name__,
-            "members": len(self.members),
-            "layers": {name: p.prior_variance for name, p in self.members[0].posteriors.items()},
-            "others": list(self.members[0].others),
-            "width": calibration.width,
-            "temperature": calibration.temperature,
-            "noise_dof": calibration.noise_dof,
-            "module_has_units": units is not None and units.module_has_them,
-            "output_layer": None if units is None else units.output_layer,
-            "classes_second": self.link.classes_second,
-            "seed": self.seed,
-            "history": {
-                "scores": self.history.scores,
-                "losses": self.history.losses,
-                "outcomes": self.history.outcomes,
-                "refused": self.history.refused,
-            },
-        }
-        files.write(path, KIND, meta, tensors)
-
-
-def _point(member: Member) -> Point:
-    """A member's mean weights and all that has no posterior."""
-    point = {name: p.mean for name, p in member.posteriors.items()} | member.others
-    return point | {f"/buffer/{name}": value for name, value in member.buffers.items()}
+        name = type(self.likelihood).__name__
+        fitted_writing.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
 
 
 class InUnits(nn.Module):

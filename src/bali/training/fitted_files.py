@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bali import files
-from bali.conjugate.matrix_normal import MatrixNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
 from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.inference.schema import (
@@ -36,15 +37,19 @@ from bali.inference.state_schema import of_buffer
 from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
-from bali.training.fitted import KIND, Calibration, Fitted, History, Member, Units
+from bali.training.fitted import Fitted
+from bali.training.fitted_values import Calibration, History, Member, Units
+from bali.training.fitted_writing import KIND
 from bali.training.rules import MAX_BLOCK
 
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's
 
 _UNIT = 1.001  # what a column of a basis can have at most, and rounding
+#: Of a list of steps and scores.
+SCORES = ListOf(ListOf(ANY_NUMBER, least=2))
 _HISTORY = Record(
     {
-        "scores": ListOf(ListOf(ListOf(ANY_NUMBER, least=2))),
+        "scores": ListOf(SCORES),
         "losses": ListOf(ListOf(ANY_NUMBER)),
         "outcomes": ListOf(Text()),
         "refused": COUNT,
@@ -57,6 +62,7 @@ _HEADER = Record(
         "layers": MapOf(POSITIVE),
         "others": ListOf(Text()),
         "width": POSITIVE,
+        "sample_width": Either(NOTHING, POSITIVE),
         "temperature": Number(1e-6, 1e6),
         "noise_dof": Either(NOTHING, Number(1e-3, 1e9)),
         "module_has_units": Truth(),
@@ -66,6 +72,21 @@ _HEADER = Record(
         "history": _HISTORY,
     }
 )
+
+
+def member_of(tensors: Mapping[str, Tensor], variances: Mapping[str, float], *, is_linearised: bool) -> Member:
+    """The member that `member_tensors` took apart; `variances` are those of the layers' priors."""
+
+    def part(start: str) -> dict[str, Tensor]:
+        return {key.removeprefix(start): value.clone() for key, value in tensors.items() if key.startswith(start)}
+
+    kind: type[CurvaturePosterior] = SumNormal if is_linearised else MatrixNormal
+    posteriors: dict[str, CurvaturePosterior] = {}
+    for name, variance in variances.items():
+        own = part(f"layer/{name}/")
+        basis = own.pop("input_basis", None)
+        posteriors[name] = kind(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
+    return Member(posteriors, part("other/"), part("buffer/"))
 
 
 def load(path: str | os.PathLike[str], module: nn.Module, likelihood: Likelihood | None = None) -> Fitted:
@@ -86,19 +107,10 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
     device = next(module.parameters()).device
     members = []
     for number in range(meta["members"]):
-
-        def part(prefix: str, number: int = number) -> dict[str, Tensor]:
-            start = f"{number}/{prefix}/"
-            return {key.removeprefix(start): t.to(device, copy=True) for key, t in tensors.items() if key.startswith(start)}
-
-        posteriors = {}
-        for name, variance in meta["layers"].items():
-            own = part(f"layer/{name}")
-            basis = own.pop("input_basis", None)
-            posteriors[name] = MatrixNormal(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
-        members.append(Member(posteriors, part("other"), part("buffer")))
+        own = {key.removeprefix(f"{number}/"): t.to(device) for key, t in tensors.items() if key.startswith(f"{number}/")}
+        members.append(member_of(own, meta["layers"], is_linearised=likelihood.has_true_targets))
     noise = tensors.get("noise")
-    calibration = Calibration(meta["width"], meta["temperature"], noise, meta["noise_dof"])
+    calibration = Calibration(meta["width"], meta["sample_width"], meta["temperature"], noise, meta["noise_dof"])
     units, link = None, Link(meta["classes_second"])
     if "shift" in tensors:
         units = Units(tensors["shift"], tensors["scale"], meta["module_has_units"], meta["output_layer"])
@@ -138,7 +150,7 @@ def _check(meta: dict[str, Any], tensors: dict[str, Tensor], network: Network) -
             )
     checks: dict[str, TensorCheck] = {}
     for number in range(meta["members"]):
-        checks |= {f"{number}/{name}": check for name, check in _of_member(network).items()}
+        checks |= {f"{number}/{name}": check for name, check in member_checks(network).items()}
     d = tensors["noise"].shape[-1:] if "noise" in tensors else tensors["shift"].shape if "shift" in tensors else (1,)
     if math.prod(d) == 0 or len(d) != 1:
         raise SchemaError("noise or shift is of no output")
@@ -156,7 +168,8 @@ def _check(meta: dict[str, Any], tensors: dict[str, Tensor], network: Network) -
         raise SchemaError("shift is of other outputs than the output layer's")
 
 
-def _of_member(network: Network) -> dict[str, TensorCheck]:
+def member_checks(network: Network) -> dict[str, TensorCheck]:
+    """What the tensors of a member of this network must be."""
     found: dict[str, TensorCheck] = {}
     for name, layer in network.layers.items():
         *lead, d, o = layer.weights().shape

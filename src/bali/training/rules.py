@@ -27,7 +27,7 @@ class Rules:
     others_rate: float = 3e-3  # of Adam, for parameters without a posterior
     fall: float = 0.3  # of steps, from phase to phase
     phases: int = 4
-    patience: int = 5  # scores without a gain that end a phase
+    patience: int = 500  # steps without a gain that end a phase
     least_gain: float = 3e-4  # of the score, in nats
 
     def pace(self, n_layers: int, phase: int, step: int) -> Pace:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bali.conjugate.gram import with_ones
-from bali.conjugate.matrix_normal import MatrixNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal
 from bali.conjugate.sampling import standard_normal
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.network import Network
@@ -91,7 +91,7 @@ def standing_in(network: Network, noisy: Mapping[str, NoisyOutputs]) -> Iterator
 @torch.no_grad()
 def sampled_outputs(
     network: Network,
-    posteriors: Mapping[str, MatrixNormal],
+    posteriors: Mapping[str, CurvaturePosterior],
     x: Inputs,
     n_samples: int,
     generator: torch.Generator,
@@ -99,7 +99,11 @@ def sampled_outputs(
 ) -> list[Tensor]:
     """Linked outputs of every sample. The module is at the means, and its weights are overwritten."""
     names, at_once = first_layers(network, x)
-    noisy = {name: NoisyOutputs.of(network.layers[name], posteriors[name], x) for name in names if isinstance(x, Tensor)}
+    noisy = {}
+    for name in names:
+        posterior = posteriors[name]
+        if isinstance(posterior, MatrixNormal) and isinstance(x, Tensor):
+            noisy[name] = NoisyOutputs.of(network.layers[name], posterior, x)
     drawn = {
         name: posterior.to(network.layers[name].weight.dtype) for name, posterior in posteriors.items() if name not in noisy
     }

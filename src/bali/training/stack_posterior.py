@@ -64,7 +64,7 @@ class StackPosterior:
     @torch.no_grad()
     def draws(self, x: Tensor, n_samples: int, width: float, seed: int) -> Tensor:
         """Outputs of so many weight samples of each member, (S·K, n, D), samples outer."""
-        wide = [layer.with_share(width) for layer in self.layers]
+        wide = [layer.with_width(width) for layer in self.layers]
         generator = torch.Generator(device=x.device).manual_seed(seed)
         found = []
         for _ in range(n_samples):
