@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -37,7 +39,7 @@ def token_network() -> nn.Module:
     return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "images": (image_network, lambda: randn(N, 2, 6, 6, seed=1)),
     "GRU": (gru_network, lambda: randn(N, 3, 2, seed=1)),
     "attention": (attention_network, lambda: randn(N, 3, 4, seed=1)),

@@ -81,8 +81,8 @@ def _members() -> tuple[str, str]:
 def _noise() -> tuple[str, str]:
     return "Noise", (
         "Means are learnt first, as with one noise for all rows. Then the residuals of held-out rows, by members that did "
-        f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the logarithm "
-        "of their scale from the columns and the predicted mean. They have held-out residuals of their own: where these "
+        f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the "
+        "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where these "
         "are not more likely than with one scale for all rows, by a standard error, the noise is the same in every row."
     )
 
@@ -91,15 +91,15 @@ def _calibration() -> tuple[str, str]:
     return "Calibration", (
         "A factor of the noise and the degrees of freedom of its Student-t make the held-out rows most likely. A pair of "
         "members errs more than the mixture of all: how the factor falls from one member to a pair tells what it will be "
-        "for all of them. Far from the rows a prediction is wider, by the spread of the members and by the exact posterior of "
-        "each one's output layer."
+        "for all of them. Far from the rows a prediction is wider, by the spread of the members and by the exact posterior "
+        "of each one's output layer."
     )
 
 
 def _classes() -> tuple[str, str]:
     return "Classes, counts, durations", (
-        "Weights of all layers are sampled, from the posterior that the curvature of the likelihood gives. Its width is the "
-        "largest that held-out rows cannot tell from the best; class probabilities are then raised to the power that makes "
+        "Weights of all layers are sampled, from the posterior that the curvature of the likelihood gives. Its width is "
+        "nearly the largest that held-out rows cannot tell from the best; class probabilities are then raised to the power that makes "
         "these rows most likely."
     )
 

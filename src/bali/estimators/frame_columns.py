@@ -168,8 +168,8 @@ def _cells(column: pd.Series, known: Kind | None) -> Array:
         return text
     if known and _kind(name, column) != "number" and not column.isna().all():
         raise ValueError(
-            f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, missing ones "
-            "as NaN"
+            f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, missing "
+            "ones as NaN"
         )
     numbers: Array = column.astype(object).where(column.notna(), np.nan).to_numpy(dtype=np.float64)
     if np.isinf(numbers).any():

@@ -53,8 +53,8 @@ def from_plain(
     for number, stack in enumerate(recipe.stacks):
         layers = []
         for layer, variance in enumerate(stack.prior_variances):
-            parts = (on[f"{number}/{layer}/{name}"] for name in PARTS)
-            layers.append(MatrixNormal(*parts, variance))
+            parts: dict[str, Any] = {name: on[f"{number}/{layer}/{name}"] for name in PARTS}
+            layers.append(MatrixNormal(**parts, prior_variance=variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
         counts, edges = (np.asarray(tensors[f"{number}/{name}"]) for name in ("counts", "edges"))
         encodings.append(Encoding.from_arrays(counts, edges))

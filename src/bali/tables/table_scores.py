@@ -76,7 +76,7 @@ class Scores:
         if isinstance(predictive, DurationPredictive):
             median, survival = predictive.median[:, 0], predictive.survival(torch.as_tensor(self._times))
             # Of rows that were not over yet nobody knows whether they are inside: by their transforms.
-            inside = np.abs(found["pit"] - 0.5) <= COVERAGE / 2
+            inside = (np.abs(found["pit"] - 0.5) <= COVERAGE / 2).astype(np.float64)
             parts = {"median": median, "survival": survival}
             return found | {name: part.double().cpu().numpy() for name, part in parts.items()} | {"inside": inside}
         low, high = (end[:, 0].double().cpu().numpy() for end in predictive.interval(COVERAGE))

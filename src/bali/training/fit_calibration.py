@@ -45,15 +45,15 @@ def calibrated(fitted: Fitted, job: Job) -> Calibration:
         return fitted.linked_outputs(x, each)
 
     with fitted.network.evaluating():
-        width = _width(PRIOR_WIDTHS if fitted.is_linearised else WIDTHS, lambda w: _score(fitted, outputs(w), y))
+        width = likely_width(PRIOR_WIDTHS if fitted.is_linearised else WIDTHS, lambda w: _score(fitted, outputs(w), y))
         z, sample_width = outputs(width), None
         if fitted.is_linearised:
-            sample_width = _width(SAMPLE_WIDTHS, lambda w: _score(fitted, fitted.sampled_outputs(x, each, w), y))
+            sample_width = likely_width(SAMPLE_WIDTHS, lambda w: _score(fitted, fitted.sampled_outputs(x, each, w), y))
     fitted.calibration = before
     return replace(_fitted_to(fitted, z, y)[1], width=width, sample_width=sample_width)
 
 
-def _width(widths: Sequence[float], score: Callable[[float], float]) -> float:
+def likely_width(widths: Sequence[float], score: Callable[[float], float]) -> float:
     """The quantile of the width's distribution given `score`, the log-likelihood of all held-out examples."""
     scores, logs = np.array([score(width) for width in widths]), np.log(widths)
     weights = np.exp(scores - scores.max())

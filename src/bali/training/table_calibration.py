@@ -13,7 +13,7 @@ from torch import Tensor
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training.calibration import fit_temperature
-from bali.training.fit_calibration import INDIFFERENCE, WIDTHS
+from bali.training.fit_calibration import WIDTHS, likely_width
 from bali.training.held_out import Part
 from bali.training.row_noise import learn_row_noise
 from bali.training.stack_posterior import StackPosterior
@@ -141,11 +141,8 @@ def _with_width(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor,
         at = replace(posterior, width=width)
         return [Part(at.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in few]
 
-    tried = [(width, *_tempered(parts(width))) for width in WIDTHS]
-    total = float(sum(group.weight.sum() for group in few))
-    best = max(score for _, score, _ in tried)
-    width, _, temperature = max(t for t in tried if t[1] >= best - INDIFFERENCE * total)
-    return replace(posterior, width=width, temperature=temperature)
+    width = likely_width(WIDTHS, lambda width: _tempered(parts(width))[0])
+    return replace(posterior, width=width, temperature=_tempered(parts(width))[1])
 
 
 def _tempered(parts: Sequence[Part]) -> tuple[float, float]:
