@@ -82,8 +82,9 @@ def _noise() -> tuple[str, str]:
     return "Noise", (
         "Means are learnt first, as with one noise for all rows. Then the residuals of held-out rows, by members that did "
         f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the "
-        "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where these "
-        "are not more likely than with one scale for all rows, by a standard error, the noise is the same in every row."
+        "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where "
+        "these are not more likely than with one scale for all rows, by a standard error, the noise is the same in every "
+        "row."
     )
 
 
@@ -99,8 +100,8 @@ def _calibration() -> tuple[str, str]:
 def _classes() -> tuple[str, str]:
     return "Classes, counts, durations", (
         "Weights of all layers are sampled, from the posterior that the curvature of the likelihood gives. Its width is "
-        "nearly the largest that held-out rows cannot tell from the best; class probabilities are then raised to the power that makes "
-        "these rows most likely."
+        "nearly the largest that held-out rows cannot tell from the best; class probabilities are then raised to the power "
+        "that makes these rows most likely."
     )
 
 

@@ -79,11 +79,6 @@ def layer_statistics(state: LayerState, batch: LayerBatch, settings: Settings) -
     return LayerStatistics(_moments(state, batch, rows, settings, with_xx=with_xx), true_targets)
 
 
-def sum_of_rows(batch: LayerBatch, *, with_xx: bool) -> LayerStatistics:
-    """The moments of (X, G) in the rows' own type."""
-    return LayerStatistics(_sum(batch, batch.gradient, batch.gradient[0].dtype, with_xx=with_xx), true_targets=False)
-
-
 def _moments(state: LayerState, batch: LayerBatch, targets: list[Tensor], settings: Settings, *, with_xx: bool) -> Moments:
     """Moments of all rows, computed in the rows' own type where that is exact enough, and in the algebra's otherwise.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from bali.predictive.class_likelihoods import Bernoulli, Categorical, Ordinal
+from bali.predictive.categorical import Categorical
 from bali.predictive.count_likelihoods import NegativeBinomial, Poisson, ZeroInflatedNegativeBinomial
 from bali.predictive.durations import LogNormalDuration, Weibull, durations
 from bali.predictive.family_likelihood import FamilyLikelihood
 from bali.predictive.gaussian import Gaussian
+from bali.predictive.grade_likelihoods import Bernoulli, Ordinal
 from bali.predictive.likelihood import Likelihood
 from bali.predictive.own_likelihoods import from_distribution, from_log_density
 from bali.predictive.predictive_base import UndefinedError

@@ -80,7 +80,8 @@ class Scores:
             parts = {"median": median, "survival": survival}
             return found | {name: part.double().cpu().numpy() for name, part in parts.items()} | {"inside": inside}
         low, high = (end[:, 0].double().cpu().numpy() for end in predictive.interval(COVERAGE))
-        found |= {"predicted": predictive.mean[:, 0].double().cpu().numpy(), "inside": (low <= y) & (y <= high)}
+        inside = ((low <= y) & (y <= high)).astype(np.float64)
+        found |= {"predicted": predictive.mean[:, 0].double().cpu().numpy(), "inside": inside}
         return found | {"crps": predictive.crps(observed)[:, 0].double().cpu().numpy()}
 
     @property
