@@ -53,8 +53,8 @@ def from_plain(
     for number, stack in enumerate(recipe.stacks):
         layers = []
         for layer, variance in enumerate(stack.prior_variances):
-            parts = (on[f"{number}/{layer}/{name}"] for name in PARTS)
-            layers.append(MatrixNormal(*parts, variance))
+            mean, *others = (on[f"{number}/{layer}/{name}"] for name in PARTS)
+            layers.append(MatrixNormal(mean, others[0], others[1], others[2], others[3], variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
         counts, edges = (np.asarray(tensors[f"{number}/{name}"]) for name in ("counts", "edges"))
         encodings.append(Encoding.from_arrays(counts, edges))
