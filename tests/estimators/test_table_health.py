@@ -40,7 +40,7 @@ def test_what_is_off_is_said_everywhere(health: TableHealth) -> None:
     off = replace(health, refused=3)
     assert not off.is_sound
     with pytest.warns(HealthWarning, match="3 steps would have ruined the fit") as caught:
-        off.warn()
+        off.warn(stacklevel=1)
     assert caught[0].filename == __file__
     assert off.problems[0] in str(off)
     assert "<pre>" in off._repr_html_()
