@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bali.inference.health import Health, format_number
-from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
+from bali.estimators.table_health import TableHealth
+from bali.inference.health import format_number
+from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
 from bali.tables.html_report.wording import number, percent
 
 #: Rows in the table of the most uncertain ones.
@@ -45,6 +47,9 @@ def most_uncertain(held: Holdout) -> Table:
     if isinstance(held, RegressionHoldout):
         heading = ["Row", "Predicted", "90 % interval", "True", "Inside?", "Std", "Model's share"]
         return Table(heading, [_regression_row(held, int(i)) for i in order])
+    if isinstance(held, DurationHoldout):
+        heading = ["Row", "Median", "90 % interval", "Observed"]
+        return Table(heading, [_duration_row(held, int(i)) for i in order])
     heading = ["Row", "Predicted", "Next", "True", "Right?", "Entropy", "Model's share"]
     return Table(heading, [_class_row(held, int(i)) for i in order])
 
@@ -56,6 +61,12 @@ def _regression_row(held: RegressionHoldout, i: int) -> list[str]:
     return [str(held.row[i]), mean, interval, truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
 
 
+def _duration_row(held: DurationHoldout, i: int) -> list[str]:
+    interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
+    seen = number(float(held.y[i])) + ("" if held.event[i] else " and not over")
+    return [str(held.row[i]), number(float(held.median[i])), interval, seen]
+
+
 def _class_row(held: ClassHoldout, i: int) -> list[str]:
     first, second = np.argsort(-held.probabilities[i], kind="stable")[:2]
     said, next_best = (f"{held.classes[c]} ({percent(float(held.probabilities[i, c]))})" for c in (first, second))
@@ -64,23 +75,21 @@ def _class_row(held: ClassHoldout, i: int) -> list[str]:
     return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
 
 
-def health(found: Health) -> dict[str, Any]:
-    """The layers' numbers, and the sentences about what is off."""
-    heading = ["Layer", "Size", "Set by data", "Condition", "Noise", "Jitter", "Averaged rows", "Log evidence"]
-    rows = []
-    for place, layer in enumerate(found.layers, start=1):
-        kind = "output" if place == len(found.layers) else f"hidden {place}"
-        jitter = "none" if not layer.jitter_count else f"{layer.jitter_largest:.0e}, {layer.jitter_count}×"
-        rows.append(
-            [
-                f"{kind} (‘{layer.name}’)",
-                f"{layer.n_inputs} → {layer.n_outputs}",
-                f"{layer.effective_dof:.1f} of {layer.n_inputs}",
-                format_number(layer.condition_number),
-                number(layer.noise),
-                jitter,
-                number(round(layer.averaged_rows)),
-                number(layer.log_evidence),
-            ]
-        )
-    return {"table": Table(heading, rows), "problems": found.problems}
+def importance(effects: Sequence[Mapping[str, Any]]) -> Table:
+    heading = ["Column", "Log-likelihood it is worth", "Standard error"]
+    return Table(heading, [[e["name"], number(float(e["importance"])), number(float(e["error"]))] for e in effects])
+
+
+def health(found: TableHealth) -> dict[str, Any]:
+    """The layers' numbers, what was chosen, and the sentences about what is off."""
+    heading = ["Layer", "Size", "Set by data", "Condition"]
+    rows = [
+        [
+            layer.name,
+            f"{layer.n_inputs} → {layer.n_outputs}",
+            f"{layer.effective_dof:.1f} of {layer.n_inputs}",
+            format_number(layer.condition_number),
+        ]
+        for layer in found.layers
+    ]
+    return {"table": Table(heading, rows), "problems": found.problems, "chosen": found.chosen}
