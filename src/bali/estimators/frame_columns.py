@@ -183,7 +183,7 @@ def _kind(name: object, column: pd.Series) -> Kind:
         return "category"
     if pd.api.types.is_bool_dtype(dtype) or (pd.api.types.is_numeric_dtype(dtype) and not _is_complex(dtype)):
         return "number"
-    if pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, np.dtype) and dtype.kind == "m":
+    if pd.api.types.is_datetime64_any_dtype(dtype) or (isinstance(dtype, np.dtype) and dtype.kind == "m"):
         what = "dates" if pd.api.types.is_datetime64_any_dtype(dtype) else "spans of time"
         raise ValueError(
             f"column {name!r} holds {what}; turn it into numbers, such as days since a first one, or leave it out"

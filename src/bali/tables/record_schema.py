@@ -51,7 +51,7 @@ _EFFECT = Record(
         "importance": _VALUE,
         "error": _VALUE,
         "at": Either(_CURVE, ListOf(Text(), least=2)),
-        **{name: _CURVE for name in ("mean", "low", "high", "noise")},
+        **dict.fromkeys(("mean", "low", "high", "noise"), _CURVE),
         "class": Text(),
     },
     optional=["noise", "class"],

@@ -14,9 +14,8 @@ from bali.estimators.input_scaling import OutOfReachError
 from bali.estimators.loading import load_with_extra
 from bali.estimators.model_schema import COLUMN
 from bali.files import DAMAGED, ModelFileError, refusing, settle
-from bali.inference.schema import ANYTHING, NOTHING, Choice, Either, ListOf, MapOf, Number, Record, SchemaError, Text, Truth
+from bali.inference.schema import ANYTHING, NOTHING, Choice, Either, ListOf, MapOf, Number, Record, SchemaError, Text
 from bali.predictive.mixtures import Predictive
-from bali.tables.column_kinds import Kind
 from bali.tables.encoder import Surprises, TableEncoder
 from bali.tables.errors import TableError, shown
 from bali.tables.record_schema import check_record

@@ -20,8 +20,8 @@ from bali.tables.encoder import TableEncoder
 from bali.tables.errors import TableError, plural, quoted, shown
 from bali.tables.noted_warnings import noted_warnings
 from bali.tables.opening import Table
-from bali.tables.table_model import TableModel
 from bali.tables.scored_rows import score_rows
+from bali.tables.table_model import TableModel
 from bali.tables.target_column import Target, Task, learn_target
 from bali.tables.what_if import learn_ranges
 from bali.training.table_fit import Progress
