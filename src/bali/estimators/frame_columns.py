@@ -168,7 +168,8 @@ def _cells(column: pd.Series, known: Kind | None) -> Array:
         return text
     if known and _kind(name, column) != "number" and not column.isna().all():
         raise ValueError(
-            f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, missing ones as NaN"
+            f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, "
+            "missing ones as NaN"
         )
     numbers: Array = column.astype(object).where(column.notna(), np.nan).to_numpy(dtype=np.float64)
     if np.isinf(numbers).any():
@@ -198,12 +199,12 @@ def _kind(name: object, column: pd.Series) -> Kind:
     odd = values[~(texts | numbers)]
     if len(odd):
         raise TypeError(
-            f"column {name!r} holds a {type(odd.iloc[0]).__name__}, which is no number and no text: an argument must be a string or "
-            "a number; turn the column into numbers, text or categories, or leave it out"
+            f"column {name!r} holds a {type(odd.iloc[0]).__name__}, which is no number and no text: an argument must be a "
+            "string or a number; turn the column into numbers, text or categories, or leave it out"
         )
     raise ValueError(
-        f"column {name!r} mixes text, such as {values[texts].iloc[0]!r}, with numbers, such as {values[numbers].iloc[0]!r}; turn all "
-        "of it into numbers (missing ones as NaN), or into categories with .astype(str)"
+        f"column {name!r} mixes text, such as {values[texts].iloc[0]!r}, with numbers, such as {values[numbers].iloc[0]!r}; "
+        "turn all of it into numbers (missing ones as NaN), or into categories with .astype(str)"
     )
 
 
@@ -215,8 +216,8 @@ def _refuse_identifiers(name: str, texts: pd.Series) -> None:
     distinct = texts.nunique()
     if distinct > 20 and distinct > len(texts) / 2:
         raise ValueError(
-            f"column {name!r} has a different text in nearly every row ({distinct} in {len(texts)}), from which nothing can be "
-            "learnt; leave it out"
+            f"column {name!r} has a different text in nearly every row ({distinct} in {len(texts)}), from which nothing "
+            "can be learnt; leave it out"
         )
 
 

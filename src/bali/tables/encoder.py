@@ -1,4 +1,4 @@
-"""Rows of a table as numbers: cells are read by the kind of their column, and the rest is what the estimators do with frames.
+"""Rows of a table as numbers: cells are read by the kind of their column, the rest is what the estimators do with frames.
 
 A model file keeps what was learnt (see `bali.estimators.frame_columns`) as plain JSON: it holds no code and no pickle, and
 depends on no other library's version.

@@ -76,8 +76,8 @@ def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
     caption = (
-        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The lines are means over "
-        "the networks of the way to see the table that was kept."
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The lines are means "
+        "over the networks of the way to see the table that was kept."
     )
     if model.validation_scores_:
         caption += (
@@ -168,8 +168,8 @@ def _of_task(record: Mapping[str, Any]) -> list[Picture]:
     checks, found = record.get("checks", {}), list[Picture]()
     if "rootogram" in checks:
         caption = (
-            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends below the "
-            "dashed line there were more such rows than expected, above it fewer."
+            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends below "
+            "the dashed line there were more such rows than expected, above it fewer."
         )
         found.append(picture("rootogram", "Rootogram", caption, task_figures.rootogram, checks["rootogram"]))
     if "survival" in checks:
