@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from bali.tables.html_report import uncertainty_checks
-from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
+from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
 from bali.tables.html_report.wording import number, percent, plural, shortened
 
 #: With fewer held-out rows, every score is a rough guess.
@@ -28,7 +28,14 @@ def findings(held: Holdout | None, record: Mapping[str, Any]) -> list[Finding]:
     if held is None:
         return [Finding("attention", "No rows were held out, so nothing can be said about how well the model predicts.")]
     if isinstance(held, RegressionHoldout):
-        found = [_errors(held, record), _intervals(held, record), _knows_its_errors(held), _where_from(held)]
+        found: list[Finding | None] = [
+            _errors(held, record),
+            _intervals(held, record),
+            _knows_its_errors(held),
+            _where_from(held),
+        ]
+    elif isinstance(held, DurationHoldout):
+        found = [_order(record), _spread(held, record)]
     else:
         found = [_accuracy(held, record), _confidence(held), _knows_its_mistakes(held), _where_from(held)]
     n = record["n_holdout"]
@@ -80,6 +87,32 @@ def _knows_its_errors(held: RegressionHoldout) -> Finding | None:
     )
     together = stats.spearmanr(held.std, error)
     return _about_weak_spots(float(together.statistic), float(together.pvalue), text)
+
+
+# --- durations --------------------------------------------------------------------------------------------------
+
+
+def _order(record: Mapping[str, Any]) -> Finding | None:
+    if "concordance" not in record["metrics"]:
+        return None
+    share = record["metrics"]["concordance"]
+    text = (
+        f"Of two rows, the one that lasted longer was predicted to in {percent(share)} of the cases; guesses have 50\u202f%."
+    )
+    return Finding("good" if share > 0.55 else "attention", text)
+
+
+def _spread(held: DurationHoldout, record: Mapping[str, Any]) -> Finding:
+    n, inside = record["n_holdout"], record["metrics"].get("coverage_90", float((np.abs(held.pit - 0.5) <= 0.45).mean()))
+    low, high = (float(end) for end in uncertainty_checks.chance_range(n, 0.9))
+    text = (
+        f"{percent(inside)} of the durations lie in their 90\u202f% interval (those not over yet counted by their chances)"
+    )
+    if low <= inside <= high:
+        return Finding("good", f"{text}, as promised.")
+    return Finding(
+        "attention", f"{text}: the model is {'surer than it should be' if inside < low else 'less sure than it could be'}."
+    )
 
 
 # --- classification ---------------------------------------------------------------------------------------------
@@ -138,7 +171,7 @@ def _about_weak_spots(association: float, p_value: float, text: str) -> Finding:
     return Finding("attention", f"It is surer where it is wrong than where it is right. {text}")
 
 
-def _where_from(held: Holdout) -> Finding:
+def _where_from(held: RegressionHoldout | ClassHoldout) -> Finding:
     """What more rows could do about the uncertainty."""
     if isinstance(held, RegressionHoldout):
         own = float(held.epistemic.mean() / np.mean(held.epistemic + held.aleatoric))

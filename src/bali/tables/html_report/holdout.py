@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -23,6 +24,13 @@ class RegressionHoldout:
     high: Array
     epistemic: Array  # variances, whose sum is std²
     aleatoric: Array
+    pit: Array | None = None  # share of the predicted distribution below the true value
+
+    @cached_property
+    def transforms(self) -> Array:
+        """The shares that were recorded, or those of normal distributions."""
+        found: Array = special.ndtr(self.residual / self.std) if self.pit is None else self.pit
+        return found
 
     @cached_property
     def residual(self) -> Array:
@@ -68,7 +76,27 @@ class ClassHoldout:
         return self.entropy
 
 
-Holdout = RegressionHoldout | ClassHoldout
+@dataclass(frozen=True)
+class DurationHoldout:
+    row: list[Any]
+    y: Array  # how long it lasted, or had lasted when it was last seen
+    event: Array  # 1: over then
+    median: Array
+    low: Array
+    high: Array
+    pit: Array
+
+    @property
+    def transforms(self) -> Array:
+        return self.pit
+
+    @property
+    def uncertainty(self) -> Array:
+        """How many times longer than its lower end the interval goes."""
+        return self.high / np.maximum(self.low, 1e-300)
+
+
+Holdout = RegressionHoldout | ClassHoldout | DurationHoldout
 
 
 def read_holdout(record: Mapping[str, Any]) -> Holdout | None:
@@ -83,8 +111,11 @@ def read_holdout(record: Mapping[str, Any]) -> Holdout | None:
             raise ValueError(f"the record has {len(held['row'])} held-out rows and {len(values)} values of {name!r}")
         return values
 
-    if record["task"] == "regression":
-        names = ("y", "mean", "std", "low", "high", "epistemic", "aleatoric")
+    if record["task"] == "durations":
+        names = ("y", "event", "median", "low", "high", "pit")
+        return DurationHoldout(list(held["row"]), **{name: column(name) for name in names})
+    if record["task"] in ("regression", "counts"):
+        names = ("y", "mean", "std", "low", "high", "epistemic", "aleatoric", *(["pit"] if "pit" in held else []))
         return RegressionHoldout(list(held["row"]), **{name: column(name) for name in names})
     classes = [str(name) for name in held["classes"]]
     return ClassHoldout(

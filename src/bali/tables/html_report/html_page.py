@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 from bali.estimators import BALIEstimator
-from bali.tables.html_report import report_figures, report_tables, wording
+from bali.tables.html_report import report_figures, report_tables, task_figures, wording
+from bali.tables.html_report.column_pictures import effects_of_columns
 from bali.tables.html_report.findings import findings
-from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout, read_holdout
-from bali.tables.html_report.svg import inline_svg
+from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout, read_holdout
+from bali.tables.html_report.pictures import Picture, picture
 from bali.tables.html_report.wording import shortened
-
-
-class Picture(NamedTuple):
-    title: str
-    caption: str  # any text: the template escapes it
-    svg: Markup
 
 
 def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
@@ -51,13 +44,15 @@ def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
     return environment.get_template("report.html").render(
         record=record,
         held=held,
-        is_regression=record["task"] == "regression",
+        is_regression=record["task"] != "classification",
         findings=findings(held, record),
         metrics=[wording.metric_card(name, value) for name, value in record["metrics"].items()],
         model=_about(model),
         learning=_learning(model),
         calibration=_calibration(held),
-        predictions=_predictions(held),
+        predictions=_predictions(held) + _of_task(record),
+        effects=effects_of_columns(record),
+        importance=report_tables.importance(record.get("columns", [])),
         uncertainty=_uncertainty(held),
         confusion=report_tables.confusion(held) if isinstance(held, ClassHoldout) else None,
         uncertain_rows=report_tables.most_uncertain(held) if held is not None else None,
@@ -73,24 +68,25 @@ def _about(model: BALIEstimator) -> dict[str, Any]:
         "activation": model.activation,
         "steps": model.n_iter_,
         "watched": bool(model.validation_scores_),
+<<<<<<< HEAD
         "chosen": {name.capitalize(): value for name, value in model.health().chosen.items() if name != "networks"},
+=======
+>>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
-
-
-def _picture(name: str, title: str, caption: str, paint: Callable[..., None], *arguments: Any) -> Picture:
-    def on(figure: Figure) -> None:
-        paint(figure, *arguments)
-
-    return Picture(title, caption, Markup(inline_svg(name, f"{title}. {caption}", on)))
 
 
 def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
     caption = (
+<<<<<<< HEAD
         "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
         "training rows is the mean of all networks."
+=======
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The lines are means "
+        "over the networks of the way to see the table that was kept."
+>>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
     )
     if model.validation_scores_:
         caption += (
@@ -98,16 +94,16 @@ def _learning(model: BALIEstimator) -> Picture | None:
             "training rows by heart. So every network keeps the state with its best validation score; the line is that of "
             "the best so far."
         )
-    return _picture(
+    return picture(
         "learning", "Learning curve", caption, report_figures.learning_curve,
         model.loss_curve_, model.validation_steps_, model.validation_scores_,
     )  # fmt: skip
 
 
 def _calibration(held: Holdout | None) -> list[Picture]:
-    if isinstance(held, RegressionHoldout):
+    if isinstance(held, RegressionHoldout | DurationHoldout):
         return [
-            _picture(
+            picture(
                 "coverage",
                 "Do the intervals hold what they promise?",
                 "For intervals of every probability, the share of rows whose true value lies inside. On the dashed line is "
@@ -115,7 +111,7 @@ def _calibration(held: Holdout | None) -> list[Picture]:
                 report_figures.interval_coverage,
                 held,
             ),
-            _picture(
+            picture(
                 "truth",
                 "Where true values fall in their prediction",
                 "Bars of equal height are right. High outer bars: intervals too narrow. A high middle: too wide. Leaning to "
@@ -127,7 +123,7 @@ def _calibration(held: Holdout | None) -> list[Picture]:
     if isinstance(held, ClassHoldout):
         what = f"the class “{shortened(held.classes[1])}”" if len(held.classes) == 2 else "the predicted class"
         return [
-            _picture(
+            picture(
                 "reliability",
                 "Do the probabilities hold what they promise?",
                 f"Rows grouped by the probability stated for {what}: how often it came true, with 95\u202f% ranges for so "
@@ -144,17 +140,18 @@ def _predictions(held: Holdout | None) -> list[Picture]:
         some = len(report_figures.shown_rows(len(held.y)))
         part = f" A random {wording.number(some)} of the rows are drawn." if some < len(held.y) else ""
         return [
-            _picture(
+            picture(
                 "predicted",
                 "Predicted against true",
                 "The nearer to the dashed line, the better. Lines are 90\u202f% intervals; one in ten may miss it." + part,
                 report_figures.predicted_against_true,
                 held,
             ),
-            _picture(
+            picture(
                 "residuals",
                 "Residuals",
-                "What is left after the prediction. A pattern, such as a bend or a funnel, is something not learnt." + part,
+                "What is left after the prediction, divided by the uncertainty that was stated for the row: most should lie "
+                "between −2 and 2, everywhere alike. A pattern, such as a bend or a funnel, is something not learnt." + part,
                 report_figures.residuals,
                 held,
             ),
@@ -163,7 +160,7 @@ def _predictions(held: Holdout | None) -> list[Picture]:
         area = roc_auc_score(held.y, held.probabilities[:, 1])
         negative, positive = (shortened(name) for name in held.classes)
         return [
-            _picture(
+            picture(
                 "roc",
                 "ROC curve",
                 f"If “{positive}” is reported from some probability on: how many of those rows are found, and how many "
@@ -176,9 +173,27 @@ def _predictions(held: Holdout | None) -> list[Picture]:
     return []
 
 
+def _of_task(record: Mapping[str, Any]) -> list[Picture]:
+    """What fits counts and durations."""
+    checks, found = record.get("checks", {}), list[Picture]()
+    if "rootogram" in checks:
+        caption = (
+            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends below "
+            "the dashed line there were more such rows than expected, above it fewer."
+        )
+        found.append(picture("rootogram", "Rootogram", caption, task_figures.rootogram, checks["rootogram"]))
+    if "survival" in checks:
+        several = len(checks["survival"]["groups"]) > 1
+        groups = "Rows in three groups by their predicted median: short (solid), middling (dashed), long (dotted). "
+        caption = "The predicted curves should follow the observed ones (Kaplan and Meier's), and lie apart."
+        caption = groups + caption if several else caption
+        found.append(picture("survival", "Survival", caption, task_figures.survival, checks["survival"]))
+    return found
+
+
 def _uncertainty(held: Holdout | None) -> Picture | None:
     if isinstance(held, RegressionHoldout):
-        return _picture(
+        return picture(
             "uncertainty",
             "Uncertainty against error",
             "Rows that the model is less sure about should have larger errors. The line is the root mean squared error of "
@@ -187,7 +202,7 @@ def _uncertainty(held: Holdout | None) -> Picture | None:
             held,
         )
     if isinstance(held, ClassHoldout):
-        return _picture(
+        return picture(
             "uncertainty",
             "Uncertainty against error",
             "Rows in groups of equal size, from those that the model is surest about to those it is least sure about (by "

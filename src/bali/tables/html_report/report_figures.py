@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from bali.tables.html_report import uncertainty_checks
-from bali.tables.html_report.holdout import ClassHoldout, RegressionHoldout
+from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, RegressionHoldout
 from bali.tables.html_report.svg import ACCENT, INK, MUTED, PAPER, SECOND
 
 #: More points than this are hard to tell apart and make the page heavy.
@@ -45,13 +45,13 @@ def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: 
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("step")
     axes.set_ylabel("loss per row (lower is better)")
-    _legend(figure)
+    legend(figure)
 
 
 # --- regression -------------------------------------------------------------------------------------------------
 
 
-def interval_coverage(figure: Figure, held: RegressionHoldout) -> None:
+def interval_coverage(figure: Figure, held: RegressionHoldout | DurationHoldout) -> None:
     axes = figure.subplots()
     curve = uncertainty_checks.coverage_curve(held)
     ends = np.concatenate([[0.0], curve.nominal, [1.0]])
@@ -66,14 +66,15 @@ def interval_coverage(figure: Figure, held: RegressionHoldout) -> None:
         label="range of chance",
     )
     axes.plot(curve.nominal, curve.observed, color=ACCENT, marker="o", markersize=3.5, label="this model")
-    axes.plot([0.9], [held.inside.mean()], color=SECOND, marker="D", markersize=6, linestyle="", label="90 % intervals")
+    if isinstance(held, RegressionHoldout):
+        axes.plot([0.9], [held.inside.mean()], color=SECOND, marker="D", markersize=6, linestyle="", label="90 % intervals")
     _percentages(axes)
     axes.set_xlabel("probability that the interval promises")
     axes.set_ylabel("rows inside it")
-    _legend(figure)
+    legend(figure)
 
 
-def where_truth_falls(figure: Figure, held: RegressionHoldout) -> None:
+def where_truth_falls(figure: Figure, held: RegressionHoldout | DurationHoldout) -> None:
     axes = figure.subplots()
     values = uncertainty_checks.probability_integral_transform(held)
     n_bins = 10 if len(values) >= 50 else 5
@@ -93,7 +94,7 @@ def where_truth_falls(figure: Figure, held: RegressionHoldout) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
-    _legend(figure)
+    legend(figure)
 
 
 def predicted_against_true(figure: Figure, held: RegressionHoldout) -> None:
@@ -105,26 +106,26 @@ def predicted_against_true(figure: Figure, held: RegressionHoldout) -> None:
     for chosen, colour, label in _inside_and_outside(held, rows):
         axes.vlines(held.y[chosen], held.low[chosen], held.high[chosen], color=colour, alpha=0.35, linewidth=1.0)
         axes.plot(held.y[chosen], held.mean[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label)
-    _value_axes(axes)
+    value_axes(axes)
     axes.set_xlabel("true value")
     axes.set_ylabel("predicted, with 90 % interval")
-    _legend(figure)
+    legend(figure)
 
 
 def residuals(figure: Figure, held: RegressionHoldout) -> None:
     axes = figure.subplots()
     rows = shown_rows(len(held.y))
-    axes.axhline(0.0, color=MUTED, linestyle="--", linewidth=1.0)
+    for height in (-2.0, 0.0, 2.0):
+        axes.axhline(height, color=MUTED, linestyle="--", linewidth=1.0)
+    scaled = held.residual / held.std
     for chosen, colour, label in _inside_and_outside(held, rows):
-        axes.plot(
-            held.mean[chosen], held.residual[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label
-        )
-    largest = float(np.abs(held.residual[rows]).max()) or 1.0
+        axes.plot(held.mean[chosen], scaled[chosen], color=colour, linestyle="", marker="o", markersize=3.2, label=label)
+    largest = max(3.0, float(np.abs(scaled[rows]).max()))
     axes.set_ylim(-1.1 * largest, 1.1 * largest)
-    _value_axes(axes)
+    value_axes(axes)
     axes.set_xlabel("predicted value")
-    axes.set_ylabel("true minus predicted")
-    _legend(figure)
+    axes.set_ylabel("error, in stated standard deviations")
+    legend(figure)
 
 
 def _inside_and_outside(held: RegressionHoldout, rows: NDArray[np.intp]) -> list[tuple[NDArray[np.intp], str, str]]:
@@ -148,10 +149,10 @@ def error_against_std(figure: Figure, held: RegressionHoldout) -> None:
     ends = np.array([held.std.min(), held.std.max()])
     axes.plot(ends, ends, color=INK, linestyle="--", linewidth=1.0, label="as stated")
     axes.set_ylim(0, 1.1 * max(float(np.quantile(error[rows], 0.99)), *observed, float(ends[1])))
-    _value_axes(axes)
+    value_axes(axes)
     axes.set_xlabel("stated uncertainty (standard deviation)")
     axes.set_ylabel("size of the error")
-    _legend(figure)
+    legend(figure)
 
 
 # --- classification ---------------------------------------------------------------------------------------------
@@ -203,10 +204,10 @@ def error_against_entropy(figure: Figure, held: ClassHoldout) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("rows")
-    _legend(figure)
+    legend(figure)
 
 
-def _legend(figure: Figure) -> None:
+def legend(figure: Figure) -> None:
     """Above the axes, where it hides nothing."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), columnspacing=1.3, handletextpad=0.6)
@@ -216,7 +217,7 @@ def _diagonal(axes: Axes) -> None:
     axes.plot([0, 1], [0, 1], color=MUTED, linestyle="--", linewidth=1.0)
 
 
-def _value_axes(axes: Axes) -> None:
+def value_axes(axes: Axes) -> None:
     """Large numbers as 250k or 1.5M."""
     for axis in (axes.xaxis, axes.yaxis):
         if max(abs(end) for end in axis.get_view_interval()) >= 1e5:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bali.estimators.table_health import TableHealth
 from bali.inference.health import format_number
+<<<<<<< HEAD
 from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
+=======
+from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
+>>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
 from bali.tables.html_report.wording import number, percent
 
 #: Rows in the table of the most uncertain ones.
@@ -46,6 +51,9 @@ def most_uncertain(held: Holdout) -> Table:
     if isinstance(held, RegressionHoldout):
         heading = ["Row", "Predicted", "90 % interval", "True", "Inside?", "Std", "Model's share"]
         return Table(heading, [_regression_row(held, int(i)) for i in order])
+    if isinstance(held, DurationHoldout):
+        heading = ["Row", "Median", "90 % interval", "Observed"]
+        return Table(heading, [_duration_row(held, int(i)) for i in order])
     heading = ["Row", "Predicted", "Next", "True", "Right?", "Entropy", "Model's share"]
     return Table(heading, [_class_row(held, int(i)) for i in order])
 
@@ -57,6 +65,12 @@ def _regression_row(held: RegressionHoldout, i: int) -> list[str]:
     return [str(held.row[i]), mean, interval, truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
 
 
+def _duration_row(held: DurationHoldout, i: int) -> list[str]:
+    interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
+    seen = number(float(held.y[i])) + ("" if held.event[i] else " and not over")
+    return [str(held.row[i]), number(float(held.median[i])), interval, seen]
+
+
 def _class_row(held: ClassHoldout, i: int) -> list[str]:
     first, second = np.argsort(-held.probabilities[i], kind="stable")[:2]
     said, next_best = (f"{held.classes[c]} ({percent(float(held.probabilities[i, c]))})" for c in (first, second))
@@ -65,8 +79,19 @@ def _class_row(held: ClassHoldout, i: int) -> list[str]:
     return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
 
 
+<<<<<<< HEAD
 def health(found: TableHealth) -> dict[str, Any]:
     """The layers' numbers, and the sentences about what is off."""
+=======
+def importance(effects: Sequence[Mapping[str, Any]]) -> Table:
+    heading = ["Column", "Log-likelihood it is worth", "Standard error"]
+    return Table(heading, [[e["name"], number(float(e["importance"])), number(float(e["error"]))] for e in effects])
+
+
+def health(found: TableHealth) -> dict[str, Any]:
+    """The layers' numbers, what was chosen, and the sentences about what is off."""
+    heading = ["Layer", "Size", "Set by data", "Condition"]
+>>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
     rows = [
         [
             layer.name,
@@ -76,5 +101,9 @@ def health(found: TableHealth) -> dict[str, Any]:
         ]
         for layer in found.layers
     ]
+<<<<<<< HEAD
     heading = ["Layer", "Size", "Set by data", "Condition"]
     return {"table": Table(heading, rows), "problems": found.problems}
+=======
+    return {"table": Table(heading, rows), "problems": found.problems, "chosen": found.chosen}
+>>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 
-from bali.tables.html_report.holdout import Array, ClassHoldout, RegressionHoldout
+from bali.tables.html_report.holdout import Array, ClassHoldout, DurationHoldout, RegressionHoldout
 
 #: How often chance alone should stay inside the ranges that are called "by chance".
 CHANCE = 0.95
@@ -31,19 +31,17 @@ class CoverageCurve(NamedTuple):
     high: Array
 
 
-def coverage_curve(held: RegressionHoldout) -> CoverageCurve:
-    """For intervals of 5 % to 95 %, made from the mean and the standard deviation of each row."""
+def coverage_curve(held: RegressionHoldout | DurationHoldout) -> CoverageCurve:
+    """For central intervals of 5 % to 95 %."""
     nominal = np.arange(0.05, 0.951, 0.05)
-    half_width = special.ndtri((1 + nominal) / 2)
-    z = np.abs(held.residual) / held.std
-    observed = (z[:, None] <= half_width).mean(0)
-    return CoverageCurve(nominal, observed, *chance_range(len(z), nominal))
+    from_middle = 2 * np.abs(held.transforms - 0.5)
+    observed = (from_middle[:, None] <= nominal).mean(0)
+    return CoverageCurve(nominal, observed, *chance_range(len(from_middle), nominal))
 
 
-def probability_integral_transform(held: RegressionHoldout) -> Array:
-    """Φ((y − mean)/std): the share of the predicted distribution that lies below the true value."""
-    transformed: Array = special.ndtr(held.residual / held.std)
-    return transformed
+def probability_integral_transform(held: RegressionHoldout | DurationHoldout) -> Array:
+    """The share of the predicted distribution that lies below the true value."""
+    return held.transforms
 
 
 # --- classification ---------------------------------------------------------------------------------------------

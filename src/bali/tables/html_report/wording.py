@@ -58,6 +58,15 @@ METRICS = {
     "rmse": MetricText("Root mean squared error", "the typical error, large ones counted more; in the target's units"),
     "mae": MetricText("Mean absolute error", "how far off a prediction is on average; in the target's units"),
     "r2": MetricText("R²", "1 is perfect, 0 no better than always predicting the average"),
+    "d2": MetricText("D²", "share of the Poisson deviance that is explained; 1 is perfect, 0 no better than the average"),
+    "concordance": MetricText(
+        "Concordance", "of two rows, the one that lasted longer was predicted to; 1 is perfect, 0.5 guessing"
+    ),
+    "brier_integrated": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
+    "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
+    "pit_distance": MetricText(
+        "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
+    ),
     "log_likelihood": MetricText("Log-likelihood", "per row; rewards accuracy and honest uncertainty; higher is better"),
     "coverage_90": MetricText(
         "Coverage of 90\u202f% intervals", "true values inside their interval; best near 90\u202f%", True
