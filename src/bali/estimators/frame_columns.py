@@ -168,13 +168,8 @@ def _cells(column: pd.Series, known: Kind | None) -> Array:
         return text
     if known and _kind(name, column) != "number" and not column.isna().all():
         raise ValueError(
-<<<<<<< HEAD
-            f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, missing "
-            "ones as NaN"
-=======
             f"column {name!r} held numbers when the model was fitted and holds text here; turn it into numbers, "
             "missing ones as NaN"
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
         )
     numbers: Array = column.astype(object).where(column.notna(), np.nan).to_numpy(dtype=np.float64)
     if np.isinf(numbers).any():
@@ -221,13 +216,8 @@ def _refuse_identifiers(name: str, texts: pd.Series) -> None:
     distinct = texts.nunique()
     if distinct > 20 and distinct > len(texts) / 2:
         raise ValueError(
-<<<<<<< HEAD
-            f"column {name!r} has a different text in nearly every row ({distinct} in {len(texts)}), from which nothing can "
-            "be learnt; leave it out"
-=======
             f"column {name!r} has a different text in nearly every row ({distinct} in {len(texts)}), from which nothing "
             "can be learnt; leave it out"
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
         )
 
 

@@ -91,11 +91,7 @@ def learn_target(
         if kind_of(column, _IF_CATEGORY) != "number" and not _is_truth(column):
             example = str(column.iloc[0])
             raise TableError(
-<<<<<<< HEAD
-                f"a {'regression' if task == 'regression' else 'model of counts'} needs numbers, but column {shown(name)} "
-=======
                 f"{'a regression needs' if task == 'regression' else 'counts need to be'} numbers, but column {shown(name)} "
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
                 f"holds {shown(example)}; use --task classification"
             )
         numbers = as_numbers(column) if task == "regression" else _counts(column)
@@ -157,13 +153,8 @@ def _infer(column: pd.Series) -> tuple[Task, str]:
     if whole and few and distinct > 1:
         return (
             "classification",
-<<<<<<< HEAD
-            f"{shown(column.name)} has {distinct} different whole numbers; if they are amounts, use --task regression or "
-            "counts",
-=======
             f"{shown(column.name)} has {distinct} different whole numbers; if they are amounts, use --task regression "
             "or counts",
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
         )
     if whole and numbers.min() in (0.0, 1.0) and np.median(numbers) < numbers.mean() and numbers.max() <= LARGEST_COUNT:
         return (

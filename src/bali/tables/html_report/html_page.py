@@ -68,10 +68,6 @@ def _about(model: BALIEstimator) -> dict[str, Any]:
         "activation": model.activation,
         "steps": model.n_iter_,
         "watched": bool(model.validation_scores_),
-<<<<<<< HEAD
-        "chosen": {name.capitalize(): value for name, value in model.health().chosen.items() if name != "networks"},
-=======
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
 
@@ -80,13 +76,8 @@ def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
     caption = (
-<<<<<<< HEAD
-        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
-        "training rows is the mean of all networks."
-=======
         "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The lines are means "
         "over the networks of the way to see the table that was kept."
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
     )
     if model.validation_scores_:
         caption += (
@@ -178,8 +169,8 @@ def _of_task(record: Mapping[str, Any]) -> list[Picture]:
     checks, found = record.get("checks", {}), list[Picture]()
     if "rootogram" in checks:
         caption = (
-            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends below "
-            "the dashed line there were more such rows than expected, above it fewer."
+            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends "
+            "below the dashed line there were more such rows than expected, above it fewer."
         )
         found.append(picture("rootogram", "Rootogram", caption, task_figures.rootogram, checks["rootogram"]))
     if "survival" in checks:

@@ -9,11 +9,7 @@ import numpy as np
 
 from bali.estimators.table_health import TableHealth
 from bali.inference.health import format_number
-<<<<<<< HEAD
-from bali.tables.html_report.holdout import ClassHoldout, Holdout, RegressionHoldout
-=======
 from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
 from bali.tables.html_report.wording import number, percent
 
 #: Rows in the table of the most uncertain ones.
@@ -79,10 +75,6 @@ def _class_row(held: ClassHoldout, i: int) -> list[str]:
     return [str(held.row[i]), said, next_best, held.classes[held.y[i]], right, number(float(held.entropy[i])), percent(own)]
 
 
-<<<<<<< HEAD
-def health(found: TableHealth) -> dict[str, Any]:
-    """The layers' numbers, and the sentences about what is off."""
-=======
 def importance(effects: Sequence[Mapping[str, Any]]) -> Table:
     heading = ["Column", "Log-likelihood it is worth", "Standard error"]
     return Table(heading, [[e["name"], number(float(e["importance"])), number(float(e["error"]))] for e in effects])
@@ -91,7 +83,6 @@ def importance(effects: Sequence[Mapping[str, Any]]) -> Table:
 def health(found: TableHealth) -> dict[str, Any]:
     """The layers' numbers, what was chosen, and the sentences about what is off."""
     heading = ["Layer", "Size", "Set by data", "Condition"]
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
     rows = [
         [
             layer.name,
@@ -101,9 +92,4 @@ def health(found: TableHealth) -> dict[str, Any]:
         ]
         for layer in found.layers
     ]
-<<<<<<< HEAD
-    heading = ["Layer", "Size", "Set by data", "Condition"]
-    return {"table": Table(heading, rows), "problems": found.problems}
-=======
     return {"table": Table(heading, rows), "problems": found.problems, "chosen": found.chosen}
->>>>>>> b802b89df834a790fc273afb8d7e0144b0ad8fad
