@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bali.predictive import metrics as metrics
     from bali.predictive import plots as plots
     from bali.predictive.mixtures import Predictive as Predictive
+    from bali.training import active as active
     from bali.training.averaging import AveragedMeans as AveragedMeans
     from bali.training.fit_network import fit as fit
 
@@ -49,6 +50,7 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "Predictive": ("bali.predictive.mixtures", "Predictive"),
     "StackedLinear": ("bali.layers.stacked_linear", "StackedLinear"),
     "UnsupportedLayerError": ("bali.layers.layer", "UnsupportedLayerError"),
+    "active": ("bali.training.active", None),
     "distributed": ("bali.inference.distributed", None),
     "fit": ("bali.training.fit_network", "fit"),
     "input_moments": ("bali.inference.first_pass", "input_moments"),

@@ -10,6 +10,7 @@ import typer
 from bali.cli.evaluate import evaluate
 from bali.cli.fit import fit
 from bali.cli.predict import predict
+from bali.cli.query import query
 from bali.cli.report import report
 from bali.cli.serve import serve
 
@@ -21,7 +22,7 @@ def main() -> None:
     """Bayesian neural networks by layerwise inference (BALI)."""
 
 
-for command in (fit, predict, evaluate, report, serve):
+for command in (fit, predict, query, evaluate, report, serve):
     app.command()(command)
 
 
