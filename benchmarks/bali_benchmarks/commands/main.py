@@ -5,6 +5,7 @@ from __future__ import annotations
 from bali_benchmarks.commands.comparisons import bench
 from bali_benchmarks.commands.data import data
 from bali_benchmarks.commands.faults import faults
+from bali_benchmarks.commands.likelihoods import likelihoods
 from bali_benchmarks.commands.networks import networks
 from bali_benchmarks.commands.reproduce import reproduce
 
@@ -12,4 +13,5 @@ app = bench
 app.command()(reproduce)
 app.command()(faults)
 app.command()(networks)
+app.command()(likelihoods)
 app.add_typer(data, name="data")
