@@ -31,8 +31,8 @@ def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[st
 
     - counts: as regression; durations: y and event (1: over then), median, low, high.
 
-    `checks` and `columns` are what `scored_rows` and `column_effects` make, `of_columns` is what was done to columns, in words.
-    The holdout may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
+    `checks` and `columns` are what `scored_rows` and `column_effects` make, `of_columns` what was done to columns, in
+    words. The holdout may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
     """
     held = read_holdout(record)
     environment = Environment(
@@ -171,8 +171,8 @@ def _of_task(record: Mapping[str, Any]) -> list[Picture]:
     checks, found = record.get("checks", {}), list[Picture]()
     if "rootogram" in checks:
         caption = (
-            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends below "
-            "the dashed line there were more such rows than expected, above it fewer."
+            "How many rows have each count: bars hang from what the predictions of these rows expect. Where a bar ends "
+            "below the dashed line there were more such rows than expected, above it fewer."
         )
         found.append(picture("rootogram", "Rootogram", caption, task_figures.rootogram, checks["rootogram"]))
     if "survival" in checks:
