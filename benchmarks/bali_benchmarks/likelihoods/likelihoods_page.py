@@ -12,10 +12,10 @@ from bali_benchmarks.likelihoods.likelihood_runs import SETS
 Rows = Sequence[dict[str, Any]]
 _NOT_SCORES = ("set", "method", "split", "seconds", "version", "torch")
 _ABOUT = {
-    "unemployment": "Weeks out of work, 41 % of them not over yet; five random 80/20 splits. Bars: concordance at least, and "
-    "integrated Brier score at most, those of both other models.",
-    "noise by a column": "2,000 × 4, the standard deviation of the noise is exp(x₁ − 1). `truth` is the law itself, `constant` "
-    "the true mean with one noise.",
+    "unemployment": "Weeks out of work, 41 % of them not over yet; five random 80/20 splits. Bars: concordance at least, "
+    "and integrated Brier score at most, those of both other models.",
+    "noise by a column": "2,000 × 4, the standard deviation of the noise is exp(x₁ − 1). `truth` is the law itself, "
+    "`constant` the true mean with one noise.",
     "constant noise": "Twenty tables whose noise is the same in all rows. `constant` are the same networks with one noise. "
     "Bar: at most .005 nats less on average.",
     "doctor visits": "Visits in a year; five random 80/20 splits. Bar: a better log-likelihood than the other models, and "
