@@ -148,7 +148,7 @@ def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) ->
     talk.notes(record["notes"][n_notes_said:])
     steps = plural(model.estimator.n_iter_, "step")
     talk.say(f"trained on {plural(record['n_train'], 'row')} in {record['seconds']:.1f} s, {steps}")
-    for what, chosen in model.estimator.health().chosen.items():
+    for what, chosen in (model.encoder.summary | model.estimator.health().chosen).items():
         talk.say(f"  {what}: {chosen}")
     if record["metrics"]:
         talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")

@@ -48,7 +48,7 @@ def write_results(folder: Path, model: TableModel, *, force: bool) -> None:
 def report_page(model: TableModel) -> str:
     from bali.tables.html_report import html  # the other commands do not need what it needs
 
-    return html(model.estimator, model.record)
+    return html(model.estimator, model.record, model.encoder.summary)
 
 
 def short_record(model: TableModel) -> dict[str, Any]:

@@ -30,7 +30,7 @@ MEANINGS = {
     "r2": "share of the variance that is explained",
     "d2": "share of the Poisson deviance that is explained",
     "concordance": "how often the row that lasted longer was predicted to; 1 is best, 0.5 is chance",
-    "brier_integrated": "squared error of survival probabilities, averaged over times; lower is better",
+    "brier_over_time": "squared error of survival probabilities, averaged over times; lower is better",
     "log_likelihood": "mean log density or probability of what was observed; higher is better",
     "crps": "distance between prediction and observation, in the units of the target; lower is better",
     "coverage_90": "share of rows inside their 90 % interval; best near 0.9",
@@ -112,7 +112,7 @@ class Scores:
         try:
             scores["concordance"] = concordance_of(kept["median"], bounds)
             if self._times[0] < self._times[-1]:
-                scores["brier_integrated"] = integrated_brier_of(kept["survival"], bounds, self._times)
+                scores["brier_over_time"] = integrated_brier_of(kept["survival"], bounds, self._times)
         except UndefinedError:
             pass  # `notes` says so
         return scores
@@ -134,7 +134,7 @@ class Scores:
 
     def notes(self) -> list[str]:
         if self._target.task == "durations":
-            absent = [name for name in ("concordance", "brier_integrated") if name not in self.metrics()]
+            absent = [name for name in ("concordance", "brier_over_time") if name not in self.metrics()]
             return [f"no {' and no '.join(absent)}: too few of the scored rows were over in time"] if absent else []
         absent = self._absent()
         return [f"no AUC: none of the scored rows is of class {quoted(absent)}"] if absent else []

@@ -18,7 +18,7 @@ from bali.tables.html_report.pictures import Picture, picture
 from bali.tables.html_report.wording import shortened
 
 
-def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
+def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[str, str] | None = None) -> str:
     """One self-contained page: no scripts, and nothing that is fetched from elsewhere.
 
     `record` is plain JSON, as `bali fit` keeps it with a model: target, task, source, features, notes, n_rows, n_train,
@@ -29,7 +29,10 @@ def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
     - regression: mean, std, low, high (90 % intervals), epistemic, aleatoric (variances);
     - classification: probabilities, entropy, mutual_information; and classes.
 
-    It may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
+    - counts: as regression; durations: y and event (1: over then), median, low, high.
+
+    `checks` and `columns` are what `scored_rows` and `column_effects` make, `of_columns` what was done to columns, in
+    words. The holdout may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
     """
     held = read_holdout(record)
     environment = Environment(
@@ -56,7 +59,7 @@ def html(model: BALIEstimator, record: Mapping[str, Any]) -> str:
         uncertainty=_uncertainty(held),
         confusion=report_tables.confusion(held) if isinstance(held, ClassHoldout) else None,
         uncertain_rows=report_tables.most_uncertain(held) if held is not None else None,
-        health=report_tables.health(model.health()),
+        health=report_tables.health(model.health(), of_columns or {}),
     )
 
 

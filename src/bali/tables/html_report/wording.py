@@ -62,7 +62,7 @@ METRICS = {
     "concordance": MetricText(
         "Concordance", "of two rows, the one that lasted longer was predicted to; 1 is perfect, 0.5 guessing"
     ),
-    "brier_integrated": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
+    "brier_over_time": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
     "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
     "pit_distance": MetricText(
         "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
