@@ -16,8 +16,8 @@ def section(every: Mapping[str, Sequence[Line]]) -> list[str]:
     text = (
         "One hidden layer of 50 rectifiers (protein: 100). `its settings` are the paper's table of hyperparameters, on the "
         "splits that were published with the sets (20, protein 5) and on as many random ones; `defaults` is "
-        "`BALIRegressor()` on the published ones, whose networks have two hidden layers of 64 (128 from 5,000 rows on). One thing "
-        "differs from the paper's settings: the least noise of the "
+        "`BALIRegressor()` on the published ones, whose networks have two hidden layers of 64 (128 from 5,000 rows on). One "
+        "thing differs from the paper's settings: the least noise of the "
         f"output is {paper_settings.OUTPUT_NOISE_FLOOR:g} of the targets' variance, "
         f"not {paper_settings.NOISE_FLOOR:g}, which would "
         "rule out the log-likelihoods that it reports. Figures are in the units of the targets."
