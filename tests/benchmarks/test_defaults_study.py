@@ -301,7 +301,9 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert widths(wider - 1, few) == widths(small, few) != widths(wider, few) == widths(10**6, few)
     assert widths(small, many - 1) != widths(small, many) == widths(10**6, many)
     assert bins(wider - 1, few) == bins(small, few) != bins(wider, few)
-    assert bins(small, many) == (0,) != bins(small, many - 1)
+    assert bins(small, many) == (0,)
+    assert bins(10 * defaults.LEAST_BINS - 1, few) == (0,) != bins(10 * defaults.LEAST_BINS, few)
+    assert bins(10**6, 40) == (0, defaults.MOST_BINS // 40)
     assert n_members(small) == n_members(wider - 1) != n_members(wider) == n_members(shared - 1) != n_members(shared)
     assert [defaults.groups(n) for n in (small, wider, shared)] == [n_members(small) // 2, n_members(wider) // 2, 1]
     assert defaults.course(small).n_steps == defaults.course(2).n_steps

@@ -185,10 +185,12 @@ class BALIEstimator(FittedTable):
             if not likelihood.has_true_targets:
                 few = slice(None, None, -(-len(t) // _ENOUGH_ROWS))  # rows are sorted: every so many are a fair sample
                 offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
-            for encoding in ways:
-                label = encoding.name if len(recipe.likelihoods) == 1 else f"{name}, {encoding.name}"
+            # A linear model last: where rows are few for the columns, bends can hardly be told from noise.
+            for encoding, hidden in [*((way, recipe.hidden) for way in ways), *([(ways[0], ())] if recipe.hidden else [])]:
+                shown = encoding.name if hidden or not recipe.hidden else "a linear model"
+                label = shown if len(recipe.likelihoods) == 1 else f"{name}, {shown}"
                 x = self._encoded(encoding, rows)
-                found.append(Candidate(label, x, (*recipe.hidden, n_outputs), likelihood, recipe.course, offset))
+                found.append(Candidate(label, x, (*hidden, n_outputs), likelihood, recipe.course, offset))
                 encodings.append(encoding)
         return encodings, found
 

@@ -11,6 +11,8 @@ from bali.training.stack_course import CourseRules
 FEW_ROWS = 10
 #: From so many columns on, columns are like pixels: one alone says little, and bins of each would be thousands of inputs.
 MANY_COLUMNS = 100
+#: Rows that a bin should have at least, bins of all columns together at most, and those below which they are not tried.
+ROWS_PER_BIN, MOST_BINS, LEAST_BINS = 10, 320, 4
 #: From so many rows on, there is more to learn than a small network can.
 MORE_ROWS = 5000
 #: From so many rows on, rows for training are not scarce: all members hold out the same ones.
@@ -37,10 +39,11 @@ def hidden_layer_sizes(n_rows: int, n_columns: int) -> tuple[int, ...]:
 
 
 def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
-    """Encodings to try, by the number of a column's bins; a bin needs rows enough to tell its slope."""
-    if n_columns >= MANY_COLUMNS:
-        return (0,)
-    return (0, 16) if n_rows < MORE_ROWS else (0, 32)
+    """Encodings to try, by the number of a column's bins. A bin needs rows to tell its slope, and all bins together cost a
+    step its time."""
+    most = 16 if n_rows < MORE_ROWS else 32
+    found = min(most, n_rows // ROWS_PER_BIN, MOST_BINS // n_columns)
+    return (0,) if n_columns >= MANY_COLUMNS or found < LEAST_BINS else (0, found)
 
 
 def groups(n_rows: int) -> int:
