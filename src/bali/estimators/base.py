@@ -26,7 +26,7 @@ from bali.estimators.weights import checked_weight
 from bali.layers.activations import ACTIVATIONS
 from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
-from bali.training.stack_course import best_constant, initial_means
+from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
 from bali.training.table_fit import Candidate, Progress, TableFit, train_table
@@ -185,14 +185,22 @@ class BALIEstimator(FittedTable):
             if not likelihood.has_true_targets:
                 few = slice(None, None, -(-len(t) // _ENOUGH_ROWS))  # rows are sorted: every so many are a fair sample
                 offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
-            # A linear model last: where rows are few for the columns, bends can hardly be told from noise.
-            for encoding, hidden in [*((way, recipe.hidden) for way in ways), *([(ways[0], ())] if recipe.hidden else [])]:
-                shown = encoding.name if hidden or not recipe.hidden else "a linear model"
+            for encoding, hidden, course, shown in self._ways(ways):
                 label = shown if len(recipe.likelihoods) == 1 else f"{name}, {shown}"
                 x = self._encoded(encoding, rows)
-                found.append(Candidate(label, x, (*hidden, n_outputs), likelihood, recipe.course, offset))
+                found.append(Candidate(label, x, (*hidden, n_outputs), likelihood, course, offset))
                 encodings.append(encoding)
         return encodings, found
+
+    def _ways(self, encodings: Sequence[Encoding]) -> list[tuple[Encoding, tuple[int, ...], CourseRules, str]]:
+        """Encoding, hidden layers, prior and name of each candidate. A linear model is the last: where rows are few for the
+        columns, bends can hardly be told from noise."""
+        hidden, course = self.recipe_.hidden, self.recipe_.course
+        found = [(encoding, hidden, course, encoding.name) for encoding in encodings]
+        for factor in defaults.prior_factors(self.recipe_.n_columns)[1:]:
+            rough = replace(course, prior_variance=factor * course.prior_variance)
+            found.append((encodings[0], hidden, rough, f"{encodings[0].name}, rough"))
+        return [*found, (encodings[0], (), course, "a linear model")] if hidden else found
 
     def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
         return int(likelihood.n_outputs(t))

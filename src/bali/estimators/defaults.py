@@ -13,6 +13,8 @@ FEW_ROWS = 10
 MANY_COLUMNS = 100
 #: Rows that a bin should have at least, bins of all columns together at most, and those below which they are not tried.
 ROWS_PER_BIN, MOST_BINS, LEAST_BINS = 10, 320, 4
+#: So few columns are few.
+FEW_COLUMNS = 3
 #: From so many rows on, there is more to learn than a small network can.
 MORE_ROWS = 5000
 #: From so many rows on, rows for training are not scarce: all members hold out the same ones.
@@ -44,6 +46,11 @@ def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
     most = 16 if n_rows < MORE_ROWS else 32
     found = min(most, n_rows // ROWS_PER_BIN, MOST_BINS // n_columns)
     return (0,) if n_columns >= MANY_COLUMNS or found < LEAST_BINS else (0, found)
+
+
+def prior_factors(n_columns: int) -> tuple[float, ...]:
+    """Times which the prior variance is tried: functions of few variables can be rough and still be learnt."""
+    return (1.0, 100.0) if n_columns <= FEW_COLUMNS else (1.0,)
 
 
 def groups(n_rows: int) -> int:

@@ -45,12 +45,16 @@ class Encoding:
         return "as it is" if self.n_bins == 0 else f"with up to {self.n_bins} bins a column"
 
     def __call__(self, X: Array, scaled: Array) -> Array:
-        """Encoded rows: the columns at unit scale, then the places of X in the bins, from −1 to 1."""
+        """Encoded rows: the columns at unit scale, then the places of X in the bins, from −1 to 1 within the training rows."""
         parts = [scaled]
         for column, edges in zip(X.T, self.edges, strict=True):
             if len(edges):
                 place = (column[:, None] - edges[:-1]) / np.diff(edges)
-                parts.append(2.0 * place.clip(0.0, 1.0) - 1.0)
+                inside = place.clip(0.0, 1.0)
+                # Lines go on beyond the rows, so that far away networks differ and predictions are unsure.
+                inside[:, 0] = place[:, 0].clip(None, 1.0)
+                inside[:, -1] = np.maximum(place[:, -1], 0.0) if len(edges) > 2 else place[:, -1]
+                parts.append(2.0 * inside - 1.0)
         return np.concatenate(parts, axis=1)
 
     def to_arrays(self) -> dict[str, Array]:

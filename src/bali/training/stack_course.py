@@ -57,6 +57,11 @@ class CourseRules:
         return Pace(size, self.kl_bound * share**2, self.momentum, self.rate, self.damping, prior_share)
 
     @property
+    def initial_gain(self) -> float:
+        """Rough functions are found from rough ones."""
+        return max(1.0, self.prior_variance / 30.0) ** 0.25
+
+    @property
     def between_scores(self) -> int:
         return max(25, self.n_steps // self.n_scores)
 
@@ -285,11 +290,17 @@ def _floored(noise: Tensor) -> Tensor:
 
 
 def initial_means(
-    k: int, sizes: Sequence[int], generator: torch.Generator, dtype: torch.dtype, output_share: float = 0.1
+    k: int,
+    sizes: Sequence[int],
+    generator: torch.Generator,
+    dtype: torch.dtype,
+    output_share: float = 0.1,
+    gain: float = 1.0,
 ) -> list[Tensor]:
-    """Weights of unit gain; those of the last layer are small, so that training starts at the mean of the targets."""
+    """Weights of this gain; those of the last layer are small, so that training starts at the mean of the targets."""
     means = [
-        torch.randn(k, n_in + 1, n_out, generator=generator, dtype=dtype, device=generator.device) / math.sqrt(n_in + 1)
+        torch.randn(k, n_in + 1, n_out, generator=generator, dtype=dtype, device=generator.device)
+        * (gain / math.sqrt(n_in + 1))
         for n_in, n_out in itertools.pairwise(sizes)
     ]
     means[-1] *= output_share

@@ -96,7 +96,9 @@ def train_table(
     for number, candidate in enumerate(candidates):
         generator = torch.Generator(device=y.device).manual_seed(seed + 7919 * number)
         sizes = [candidate.x.shape[1], *candidate.sizes]
-        means = candidate.start or initial_means(n_members, sizes, generator, candidate.x.dtype)
+        means = candidate.start or initial_means(
+            n_members, sizes, generator, candidate.x.dtype, gain=candidate.rules.initial_gain
+        )
         data, rules = StackData(candidate.x, y, weight, masks), candidate.rules
         courses.append(StackCourse(means, activation, candidate.likelihood, data, rules, generator, candidate.offset))
     outcome: Outcome = "converged"
