@@ -45,7 +45,7 @@ class Encoding:
         return "as it is" if self.n_bins == 0 else f"with up to {self.n_bins} bins a column"
 
     def __call__(self, X: Array, scaled: Array) -> Array:
-        """Encoded rows: the columns at unit scale, then the places of X in the bins, from −1 to 1 within the training rows."""
+        """Encoded rows: the columns at unit scale, then the places of X in the bins, −1 to 1 within the training rows."""
         parts = [scaled]
         for column, edges in zip(X.T, self.edges, strict=True):
             if len(edges):
