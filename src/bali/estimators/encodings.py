@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from bali.inference.schema import SchemaError
 
 Array = NDArray[Any]
+#: Widths of the outermost bin that its line goes on for.
+FARTHEST_BIN = 1e6
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Encoding:
                 place = (column[:, None] - edges[:-1]) / np.diff(edges)
                 inside = place.clip(0.0, 1.0)
                 # Lines go on beyond the rows, so that far away networks differ and predictions are unsure.
-                inside[:, 0] = place[:, 0].clip(None, 1.0)
-                inside[:, -1] = np.maximum(place[:, -1], 0.0) if len(edges) > 2 else place[:, -1]
+                inside[:, 0] = place[:, 0].clip(-FARTHEST_BIN, 1.0)
+                inside[:, -1] = place[:, -1].clip(0.0, FARTHEST_BIN)
                 parts.append(2.0 * inside - 1.0)
         return np.concatenate(parts, axis=1)
 
