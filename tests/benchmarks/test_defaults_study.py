@@ -261,8 +261,8 @@ def test_costs_are_paired_by_split_and_every_set_counts_the_same() -> None:
 def test_page_says_what_the_lines_say() -> None:
     page = to_markdown(synthetic())
     assert "| step size α | 0.060 ± 0.040 | 0.000 ± 0.000 | +25.0 % | +0.0 % | yacht × ⅓: 0.100 | over the bar |" in page
-    assert "| averaging rate | 0.030 ± 0.000 | 0.000 ± 0.000, 1 diverged |" in page
-    assert "| prior variance | – | – | – | – | – | – |" in page
+    assert "| prior variance | 0.030 ± 0.000 | 0.000 ± 0.000, 1 diverged |" in page
+    assert "| steps | – | – | – | – | – | – |" in page
     assert "| BALI, defaults | 2 of 4 | 0.022 | 0.060 (step size α × ⅓) |" in page
     assert "| MAP by Adam | – | – | – |" in page
     assert "Sets: yacht, energy; up to 2 splits of each." in " ".join(page.split())

@@ -41,7 +41,6 @@ def test_a_short_campaign_finds_nothing(name: SubjectName) -> None:
     assert not campaign.failures, str(campaign)
 
 
-@pytest.mark.xfail(strict=True, reason="checkpoints have no schema yet; with one, WITHOUT_SCHEMA is empty and this is gone")
 def test_a_crafted_checkpoint_is_refused(tmp_path: Path) -> None:
     intact = original("checkpoint")
     meta, tensors = intact.content()

@@ -45,11 +45,13 @@ def test_settings(change: dict[str, Any], message: str, curve: Curve) -> None:
         BALIRegressor(**QUICK | change).fit(*curve)
 
 
-def test_nan(curve: Curve) -> None:
-    X = curve[0].copy()
+def test_nan_is_a_missing_cell_among_inputs_and_refused_among_targets(curve: Curve) -> None:
+    X, y = curve[0].copy(), curve[1].copy()
     X[3, 1] = np.nan
+    assert np.isfinite(BALIRegressor(**QUICK).fit(X, y).predict(X, return_std=True)).all()
+    y[3] = np.nan
     with pytest.raises(ValueError, match="NaN"):
-        BALIRegressor(**QUICK).fit(X, curve[1])
+        BALIRegressor(**QUICK).fit(curve[0], y)
 
 
 def test_infinite_target(curve: Curve) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import stat
 import zipfile
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def fail(*_args: object, **_kwargs: object) -> None:
 FAILURES: dict[str, tuple[object, str]] = {
     "while writing": (os, "fsync"),
     "while replacing": (Path, "replace"),
-    "while setting permissions": (Path, "chmod"),
+    "while setting permissions": (shutil, "copymode"),
 }
 
 

@@ -37,7 +37,7 @@ torch.manual_seed(0)
 """
 #: Pages whose Python is run here, and what stands before it in the reader's mind.
 RUN_HERE = {
-    "docs/index.md": _NETWORK + "net = nn.Linear(1, 1)\nx = torch.randn(40, 1)\ny = x[:, 0]\n",
+    "docs/index.md": _NETWORK + "net = nn.Linear(1, 1)\nx = torch.randn(40, 1)\ny = x[:, 0] + 0.3 * torch.randn(40)\n",
     "docs/howto/save-and-load.md": "import warnings\nwarnings.simplefilter('ignore')\n",
     "docs/howto/scikit-learn.md": "import warnings\nwarnings.simplefilter('ignore')\n",
     "docs/layers.md": _NETWORK
@@ -48,6 +48,9 @@ RUN_HERE = {
     + "network = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))\n"
     + "batches = [(torch.randn(12, 5), torch.randint(3, (12,))) for _ in range(2)]\nx, y = batches[0]\n"
     + "parts = [(x[:6], y[:6]), (x[6:], y[6:])]\nimport warnings\nwarnings.simplefilter('ignore')  # there may be no GPU\n",
+    "docs/pretrained.md": _NETWORK
+    + "network = nn.Sequential(OrderedDict(body=nn.Linear(5, 8), act=nn.Tanh(), head=nn.Linear(8, 2)))\n"
+    + "x = torch.randn(60, 5)\ny = torch.randint(2, (60,))\n",
     "docs/data.md": "",
 }
 NEEDS_DATA = {"docs/data.md"}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import bali
 from bali import ModelFileError, files
 from bali.training.fit_checkpoints import KIND as CHECKPOINT
+from bali.training.fit_checkpoints import MEMBER_KIND, member_path
 from bali.training.fitted_writing import KIND
 
 Change = Callable[[dict[str, Any], dict[str, Tensor]], object]
@@ -97,8 +98,10 @@ def test_a_damaged_file_is_refused(written: Path, tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     fit(checkpoint=path)
-    meta, tensors = files.read(path, CHECKPOINT)
-    del meta["step"]
-    files.write(path, CHECKPOINT, meta, tensors)
-    with pytest.raises(ModelFileError, match="remove it"):
-        fit(checkpoint=path)
+    for file, kind, key in ((member_path(path, 0), MEMBER_KIND, "outcome"), (path, CHECKPOINT, "step")):
+        meta, tensors = files.read(file, kind)
+        del meta[key]
+        files.write(file, kind, meta, tensors)
+        with pytest.raises(ModelFileError, match="remove it"):
+            fit(checkpoint=path)
+        file.unlink()  # the file of the training itself is read only where the member is not finished

@@ -22,8 +22,6 @@ LONGEST_MESSAGE = 1500
 MOST_SECONDS = 1.0  # of this process: others may be busy
 #: What measurements of memory may be off by: pages that a fork copies, the allocator's own.
 _NOISE = 8e6
-#: Kinds whose content no schema checks when they are read: damage is found by the digest, and only that is tried.
-WITHOUT_SCHEMA = {"checkpoint"}
 
 
 def mutated_file(seed: int, folder: Path) -> Outcome:
@@ -33,7 +31,7 @@ def mutated_file(seed: int, folder: Path) -> Outcome:
     intact = {name: original(name) for name in ORIGINALS}[kind]  # all of them before there is a fork
     _warmed(kind)
     path = folder / intact.path.name
-    is_crafted = rng.random() < 0.3 and kind not in WITHOUT_SCHEMA
+    is_crafted = rng.random() < 0.3
     what = crafted(intact, path, rng) if is_crafted else _damaged(intact.path.read_bytes(), path, rng)
     try:
         told = _in_fork([intact.name, str(path)])

@@ -47,7 +47,8 @@ class FrameInputs(DistributionalEstimator):
         return self.columns_.features(cells)
 
     def _input_names(self) -> Sequence[object] | None:
-        return self.columns_.feature_names
+        has_names = hasattr(self, "feature_names_in_") or self.columns_.categorical  # else places say it better
+        return self.columns_.feature_names if has_names else None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

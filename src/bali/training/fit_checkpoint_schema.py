@@ -72,6 +72,7 @@ def check_course(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], job: Jo
             "inputs": inputs,
             "damped": inputs,
             "damping": TensorCheck(FLOATS, [tuple(lead)], least=0.0, optional=True),
+            "steepness": TensorCheck(FLOATS, [tuple(lead)], optional=True),
         }
         checks |= {f"layer/{name}/{key}": check for key, check in own.items()}
     shapes = {name: tuple(layer.mean.shape) for name, layer in course.layers.items()}

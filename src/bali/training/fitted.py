@@ -85,13 +85,9 @@ class Fitted:
         with self._evaluating(), torch.set_grad_enabled(keeps_graph):
             return self._predictive(self.linked_outputs(x, each))
 
-    def _body_given(self, x: Inputs) -> AbstractContextManager[None]:
-        """A frozen body runs once for all samples, unless the graph behind it is wanted."""
-        body = None if torch.is_grad_enabled() else self._body(x)
-        return nullcontext() if body is None else body.standing(body.features(x))
-
     def _body(self, x: Inputs) -> FrozenBody | None:
-        return frozen_body(self.network, rows(x, slice(0, 2)))
+        """A frozen body runs once for all samples, unless the graph behind it is wanted."""
+        return None if torch.is_grad_enabled() else frozen_body(self.network, rows(x, slice(0, 2)))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -144,15 +140,16 @@ class Fitted:
         """What the likelihood sees under the posterior, (S, n, ..., D), so many samples of each member."""
         if not self.is_linearised:
             return self.sampled_outputs(x, n_samples, self.calibration.width)
-        with self._body_given(x):
+        with _given(self._body(x), x):
             numbers = range(len(self.members))
             return torch.stack([z for number in numbers for z in self._linear_outputs(x, number, n_samples)])
 
     def sampled_outputs(self, x: Inputs, n_samples: int, width: float) -> Tensor:
         """The same of networks with drawn weights."""
-        if not torch.is_grad_enabled() and not self.is_linearised and self._body(x) is None:
+        body = self._body(x)
+        if body is None and not torch.is_grad_enabled() and not self.is_linearised:
             return torch.stack([z for number in range(len(self.members)) for z in self._fast(x, number, n_samples, width)])
-        with self._body_given(x):
+        with _given(body, x):
             return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
 
     def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> list[Tensor]:
@@ -271,6 +268,10 @@ class Fitted:
         """Write everything but the architecture to one file; `bali.load(path, module=...)` reads it."""
         name = type(self.likelihood).__name__
         fitted_writing.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
+
+
+def _given(body: FrozenBody | None, x: Inputs) -> AbstractContextManager[None]:
+    return nullcontext() if body is None else body.standing(body.features(x))
 
 
 class InUnits(nn.Module):
