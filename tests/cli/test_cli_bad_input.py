@@ -146,9 +146,7 @@ def test_models_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.bali").write_text("not a model")
     files.write(tmp_path / "other.bali", "inference", {}, {"a": torch.zeros(1)})
-    estimator = BALIRegressor(max_iter=1, n_members=1, prior_variance=1.0, early_stopping=False).fit(
-        np.eye(3), np.arange(3.0)
-    )
+    estimator = BALIRegressor(max_iter=1, n_members=1).fit(np.eye(3), np.arange(3.0))
     estimator.save(tmp_path / "python.bali")
     files.write(tmp_path / "older.bali", "estimator", {"class": "BALIRegressor"}, {"a": torch.zeros(1)})
     models = {

@@ -4,47 +4,45 @@ from __future__ import annotations
 
 import pytest
 
+from bali import HealthWarning
 from bali.estimators import defaults
 
-
-def test_effective_size_counts_all_rows_of_a_small_table() -> None:
-    assert defaults.effective_size(500) == 500
-    assert defaults.effective_size(2000) == 2000
-    assert defaults.effective_size(8000) == pytest.approx(4000)
-
-
-def test_classes_count_for_less_and_never_for_more_than_there_are() -> None:
-    assert [defaults.effective_size(n, classes=True) for n in (50, 400, 2000)] == [50, 400, 400]
-    sizes = [defaults.effective_size(n, classes=True) for n in (1e4, 1e5, 1e6)]
-    assert sizes == sorted(sizes)
-    assert sizes[-1] < 1e5
-
-
-def test_small_tables_get_more_members() -> None:
-    assert [defaults.members(n, 8) for n in (20, 1000, 1001, 1e6)] == [10, 10, 5, 5]
-    assert defaults.members(60_000, 784) == 3
+SIZES = (2, 10, 400, 4_999, 5_000, 9_999, 10_000, 10**6)
 
 
 def test_networks_grow_with_the_table() -> None:
-    assert defaults.hidden_layer_sizes(1000, 500) == (50, 50)
-    assert defaults.hidden_layer_sizes(40_000, 9) == (100, 100)
-    assert defaults.hidden_layer_sizes(60_000, 784) == (256, 256)
+    sizes = [defaults.hidden_layer_sizes(n, 9) for n in SIZES]
+    assert sizes == sorted(sizes)
+    assert defaults.hidden_layer_sizes(500, 784) > sizes[-1]
 
 
-def candidates(n_rows: float, n_columns: int) -> list[tuple[float, bool]]:
-    return [(c.variance, c.linear) for c in defaults.candidates(n_rows, n_columns, classes=False)]
+def test_bins_are_tried_beside_the_columns_themselves_unless_columns_are_like_pixels() -> None:
+    for n in SIZES:
+        tried = defaults.bins(n, 9)
+        assert tried[0] == 0
+        assert len(tried) > 1
+        assert defaults.bins(n, 784) == (0,)
 
 
-def test_functions_of_few_variables_may_be_rough() -> None:
-    assert max(candidates(300, 1))[0] > 10 * max(candidates(300, 8))[0]
-    assert defaults.initial_variance(1.0) == defaults.initial_variance(40.0) == 1.0
-    assert defaults.initial_variance(4000.0) == pytest.approx(10.0)
+@pytest.mark.parametrize("n", SIZES)
+def test_every_group_of_held_out_rows_has_two_members_and_some_rows_to_train_on(n: int) -> None:
+    assert defaults.members(n) >= 2 * defaults.groups(n)
+    assert 0.0 < defaults.held_out_share(n) * defaults.groups(n) <= 0.6
+    assert defaults.held_out_share(n) * n <= max(0.1 * n, 1) <= n
+    assert defaults.held_out_share(n) * n <= defaults.MOST_HELD_OUT
 
 
-def test_with_few_rows_a_column_a_regression_may_be_linear() -> None:
-    assert candidates(80, 8) == [(1.0, False), (40.0, False)]
-    assert candidates(79, 8) == candidates(9_999, 1000) == [(3.0, True), (1.0, False), (40.0, False)]
-    assert candidates(10_000, 1000) == [(10.0, False)]  # images
-    assert [c.variance for c in defaults.candidates(500, 784, classes=True)] == [10.0]
-    assert (defaults.members(500, 784, classes=True), defaults.members(500, 784)) == (3, 10)
-    assert [c.linear for c in defaults.candidates(79, 8, classes=True)] == [False, False]
+def test_small_tables_get_more_members_and_large_ones_longer_courses() -> None:
+    members = [defaults.members(n) for n in SIZES]
+    assert members == sorted(members, reverse=True)
+    steps = [defaults.course(n).n_steps for n in SIZES]
+    assert steps == sorted(steps)
+    assert steps[-1] < 20 * steps[0]
+
+
+def test_few_rows_are_told() -> None:
+    with pytest.warns(HealthWarning, match="fitted to 1 distinct row:"):
+        defaults.warn_of_few_rows(1)
+    with pytest.warns(HealthWarning, match="fitted to 9 distinct rows"):
+        defaults.warn_of_few_rows(9)
+    defaults.warn_of_few_rows(10)

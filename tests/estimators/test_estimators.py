@@ -5,8 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import threading
-import warnings
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,13 @@ from sklearn.preprocessing import StandardScaler
 
 import bali
 from bali import BALIClassifier, BALIRegressor
+from bali.training.table_fit import Progress
+from support.networks import inference, mlp
 
 Array = NDArray[Any]
 QUICK: dict[str, Any] = {
-    "max_iter": 60, "n_members": 2, "n_samples": 32, "prior_variance": 10.0, "hidden_layer_sizes": (10,), "random_state": 0,
+    "max_iter": 80, "n_members": 2, "n_samples": 32, "hidden_layer_sizes": (10,), "random_state": 0,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _short_runs_do_not_converge() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +42,13 @@ def curve() -> tuple[Array, Array]:
 
 @pytest.fixture(scope="module")
 def regressor(curve: tuple[Array, Array]) -> BALIRegressor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return BALIRegressor(**QUICK).fit(*curve)
+    return BALIRegressor(**QUICK).fit(*curve)
 
 
 @pytest.fixture(scope="module")
 def classifier() -> BALIClassifier:
     X, y = load_wine(return_X_y=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return BALIClassifier(**QUICK).fit(X, np.array(["red", "rosé", "white"])[y])
+    return BALIClassifier(**QUICK).fit(X, np.array(["red", "rosé", "white"])[y])
 
 
 class TestRegression:
@@ -161,7 +151,7 @@ class TestConventions:
 
     def test_pickle_is_small_and_exact(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
         data = pickle.dumps(regressor)
-        assert len(data) < 50_000
+        assert len(data) < 200_000
         np.testing.assert_array_equal(pickle.loads(data).predict(curve[0]), regressor.predict(curve[0]))
 
     @pytest.mark.parametrize("kind", ["regressor", "classifier"])
@@ -193,16 +183,25 @@ class TestConventions:
     def test_pipelines_grid_search_and_cross_validation(self) -> None:
         X, y = load_diabetes(return_X_y=True)
         search = GridSearchCV(
-            make_pipeline(StandardScaler(), BALIRegressor(**QUICK)), {"baliregressor__step_size": [0.01, 0.5]}, cv=2
+            make_pipeline(StandardScaler(), BALIRegressor(**QUICK)), {"baliregressor__step_size": [0.1, 1.0]}, cv=2
         ).fit(X, y)
         assert search.best_score_ > 0.2
         assert cross_val_score(BALIRegressor(**QUICK), X, y, cv=2).mean() > 0.2
 
     def test_warm_start_goes_on(self, curve: tuple[Array, Array]) -> None:
         model = BALIRegressor(**QUICK, warm_start=True).fit(*curve)
-        steps = model.inference_.state.step
+        first, candidates = model.loss_curve_, model.encoding_
         model.fit(*curve)
-        assert model.inference_.state.step > steps
+        assert model.encoding_ == candidates
+        assert model.loss_curve_[0] < first[0] - 0.3  # from where the first fit ended
+        assert model.validation_scores_[-1] > -first[0]
+        cold = model.set_params(warm_start=False).fit(*curve)
+        assert cold.loss_curve_ == first
+
+    def test_warm_start_keeps_the_columns_of_y(self, curve: tuple[Array, Array]) -> None:
+        model = BALIRegressor(**QUICK, warm_start=True).fit(*curve)
+        with pytest.raises(ValueError, match="y has 2 outputs"):
+            model.fit(curve[0], np.stack([curve[1], curve[1]], 1))
 
     def test_partial_fit_learns_from_a_stream(self) -> None:
         rng = np.random.default_rng(0)
@@ -220,29 +219,63 @@ class TestConventions:
 
 class TestTraining:
     def test_validation_is_watched(self, curve: tuple[Array, Array]) -> None:
-        settings = QUICK | {"max_iter": 400}
-        model = BALIRegressor(**settings).fit(*curve)
-        assert model.best_iter_ <= model.n_iter_ == len(model.loss_curve_)
-        assert len(model.validation_scores_) == len(model.validation_steps_)
+        model = BALIRegressor(**QUICK | {"max_iter": 200}).fit(*curve)
+        assert model.n_iter_ == len(model.loss_curve_) == 200
+        assert len(model.validation_scores_) == len(model.validation_steps_) == 8
+        assert model.validation_scores_ == sorted(model.validation_scores_)  # of the best so far
+        assert model.validation_steps_[-1] == 200
 
-    def test_a_short_run_says_so(self, curve: tuple[Array, Array]) -> None:
-        with pytest.warns(ConvergenceWarning, match="after 60 steps"):
-            BALIRegressor(**QUICK).fit(*curve)
+    def test_what_was_chosen_is_told(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
+        scores = regressor.candidate_scores_
+        assert set(scores) == {"as it is", "with up to 16 bins a column"}
+        assert max(scores, key=lambda name: scores[name]) in regressor.encoding_
+        assert regressor.n_members_ == 2 * len(regressor.encoding_)
+        assert regressor.likelihood_ == "gaussian"
+        told = str(regressor.health())
+        assert all(name in told for name in ("as it is", "noise", "networks", "gaussian"))
+        only = BALIRegressor(**QUICK, n_bins=0).fit(*curve)
+        assert only.encoding_ == ["as it is"]
+        assert len(only.candidate_scores_) == 1
 
-    def test_the_prior_that_validates_best_is_chosen(self) -> None:
+    def test_bins_are_chosen_where_a_column_has_steps(self) -> None:
         rng = np.random.default_rng(0)
-        X = rng.normal(size=(400, 10))
-        noise_only = BALIRegressor(**QUICK | {"prior_variance": (1e-3, 1e3)}).fit(X, rng.normal(size=400))
-        assert noise_only.prior_variance_ == [1e-3]
-        assert noise_only.inference_.setup.network.members == 2
+        X = rng.uniform(-1, 1, size=(600, 2))
+        y = np.floor(4 * X[:, 0]) % 2 + 0.05 * rng.normal(size=600)
+        model = BALIRegressor(**QUICK | {"max_iter": 150}).fit(X, y)
+        assert model.encoding_ == ["with up to 16 bins a column"]
+
+    def test_without_held_out_rows(self, curve: tuple[Array, Array], tmp_path: Path) -> None:
+        model = BALIRegressor(**QUICK, validation_fraction=0.0).fit(*curve)
+        assert (model.validation_scores_, model.candidate_scores_) == ([], {})
+        assert model.score(*curve) > 0.8
+        model.save(tmp_path / "m")
+        np.testing.assert_array_equal(bali.load(tmp_path / "m").predict(curve[0]), model.predict(curve[0]))
+
+    def test_a_time_limit_is_kept(self, curve: tuple[Array, Array]) -> None:
+        started = time.monotonic()
+        model = BALIRegressor(**QUICK | {"max_iter": 10**7}).fit(*curve, time_limit=2.0)
+        assert time.monotonic() - started < 60.0  # a busy machine
+        assert 50 <= model.n_iter_ < 10**7
+        assert model.score(*curve) > 0.5
+        with pytest.raises(ValueError, match="time_limit must be a positive number"):
+            model.fit(*curve, time_limit=0.0)
+
+    def test_order_of_rows_does_not_matter(self, curve: tuple[Array, Array], regressor: BALIRegressor) -> None:
+        order = np.random.default_rng(3).permutation(150)
+        shuffled = BALIRegressor(**QUICK).fit(curve[0][order], curve[1][order])
+        np.testing.assert_array_equal(shuffled.predict(curve[0]), regressor.predict(curve[0]))
 
     def test_ctrl_c_keeps_the_best_posterior(self, curve: tuple[Array, Array]) -> None:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background ignore
-        timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
-        timer.start()
+        timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
+
+        def start_the_timer(progress: Progress) -> None:
+            if progress.step >= 1 and not timer.is_alive() and not timer.finished.is_set():
+                timer.start()
+
         try:
             with pytest.warns(ConvergenceWarning, match="interrupted"):
-                model = BALIRegressor(**QUICK | {"max_iter": 10**6, "n_iter_no_change": 10**6}).fit(*curve)
+                model = BALIRegressor(**QUICK | {"max_iter": 10**6}).fit_with_progress(*curve, start_the_timer)
         finally:
             timer.cancel()
             signal.signal(signal.SIGINT, before)
@@ -264,10 +297,13 @@ class TestBadInput:
             ({"activation": "swish"}, "activation must be one of relu"),
             ({"n_members": 0}, "n_members must be at least 1"),
             ({"validation_fraction": 1.5}, "validation_fraction must lie"),
-            ({"step_size": -1.0}, "step_size must be positive"),
-            ({"step_size": lambda step: 0.5}, "step_size must be a number"),
-            ({"prior_variance": 0.0}, "prior_variance"),
-            ({"reparam": "global"}, "reparam must be one of"),
+            ({"step_size": -1.0}, "step_size must be a positive number"),
+            ({"step_size": lambda step: 0.5}, "step_size must be a positive number"),
+            ({"prior_variance": 0.0}, "prior_variance must be a positive number"),
+            ({"n_bins": -1}, "n_bins must be 0 or more"),
+            ({"max_iter": 0}, "max_iter must be at least 1"),
+            ({"likelihood": "cauchy"}, "likelihood must be one of auto, counts, durations"),
+            ({"likelihood": "categorical"}, "likelihood must be one of"),
         ],
         ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
     )
@@ -304,37 +340,25 @@ class TestBadInput:
         with pytest.raises(ValueError, match="not started with"):
             model.partial_fit([[0.0], [1.0]], [1, 2])
 
-    def test_a_file_of_another_kind(self, tmp_path: Path, regressor: BALIRegressor) -> None:
-        regressor.inference_.save(tmp_path / "state")
+    def test_a_classifier_has_no_other_likelihood(self, curve: tuple[Array, Array]) -> None:
+        with pytest.raises(ValueError, match="a classifier has the likelihood 'auto'"):
+            BALIClassifier(**QUICK, likelihood="counts").fit(curve[0], curve[1] > 3)
+
+    def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
+        inference(mlp((3, 4, 1)), "gaussian", n_data=5).save(tmp_path / "state")
         with pytest.raises(bali.ModelFileError, match="inference state"):
             bali.load(tmp_path / "state")
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_with_few_rows_a_column_a_linear_law_is_found_to_be_one(tmp_path: Path) -> None:
-    """Ridge regression is the oracle, on three draws; networks alone would be far behind it here."""
+def test_with_few_rows_a_column_a_linear_law_is_found() -> None:
+    """Ridge regression is the oracle, on three draws. Networks have to find out that the law is linear."""
     errors = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(480, 20))
         y = X[:, :3] @ [2.0, -1.0, 1.0] + rng.normal(size=480)
-        X_train, y_train, X_test, y_test = X[:80], y[:80], X[80:], y[80:]
-        model = BALIRegressor(max_iter=300, random_state=0).fit(X_train, y_train)
-        bent = BALIRegressor(max_iter=300, prior_variance=(1.0, 40.0), random_state=0).fit(X_train, y_train)
-        assert True in model.linear_
-        assert bent.linear_ == [False] * len(bent.prior_variance_)
-        ridge = RidgeCV(np.logspace(-2, 2, 9)).fit(X_train, y_train)
-        errors.append([float(np.mean((m.predict(X_test) - y_test) ** 2)) for m in (model, bent, ridge)])
-    found, without, oracle = np.mean(errors, axis=0)
-    assert found < 1.05 * oracle
-    assert found < without
-    model.save(tmp_path / "m.bali")
-    np.testing.assert_array_equal(bali.load(tmp_path / "m.bali").predict(X_test), model.predict(X_test))
-
-
-@pytest.mark.parametrize("n_rows", [20, 200])
-def test_the_prior_of_a_stream_does_not_depend_on_its_first_batch(n_rows: int) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n_rows, 8))
-    model = BALIRegressor(random_state=0).partial_fit(X, X[:, 0])
-    assert (model.prior_variance_, model.linear_) == ([40.0], [False])
+        model = BALIRegressor(max_iter=300, n_members=4, hidden_layer_sizes=(32,), random_state=0).fit(X[:80], y[:80])
+        ridge = RidgeCV(np.logspace(-2, 2, 9)).fit(X[:80], y[:80])
+        errors.append([float(np.mean((m.predict(X[80:]) - y[80:]) ** 2)) for m in (model, ridge)])
+    found, oracle = np.mean(errors, axis=0)
+    assert found < 1.6 * oracle

@@ -21,10 +21,13 @@ import bali
 from bali import ModelFileError, files
 from bali.estimators.estimator_files import KIND
 from bali.tables.table_model import load_table_model
+from support.networks import inference, mlp
 from support.write_fixtures import FIXTURES, predictions
 
 FOLDER = FIXTURES / "0.2"
-MODELS = {name: FOLDER / name for name in ("regressor.bali", "classifier.bali", "stream.bali", "table/model.bali")}
+DAMAGED = ("regressor.bali", "classifier.bali", "row-noise.bali", "table/model.bali")
+OTHERS = ("two-outputs.bali", "stream.bali", "counts.bali", "durations.bali")
+MODELS = {name: FOLDER / name for name in (*DAMAGED, *OTHERS)}
 EACH_MODEL = pytest.mark.parametrize("model", MODELS)
 Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], object]
 
@@ -66,7 +69,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> Iterator[bytes]:
         yield content[:digit] + str(rng.integers(10)).encode() + content[digit + 1 :]
 
 
-@EACH_MODEL
+@pytest.mark.parametrize("model", DAMAGED)
 def test_a_damaged_file_is_refused_or_predicts_the_same(model: str, place: Path) -> None:
     expected = all_predictions(MODELS[model])
     messages = []
@@ -83,14 +86,14 @@ def test_a_damaged_file_is_refused_or_predicts_the_same(model: str, place: Path)
 
 
 def test_the_state_of_an_inference_has_a_digest_too(tmp_path: Path) -> None:
-    inference = bali.load(MODELS["regressor.bali"]).inference_
+    run = inference(mlp((3, 4, 1)), "gaussian", n_data=5)
     path = tmp_path / "state"
-    inference.save(path)
+    run.save(path)
     content = bytearray(path.read_bytes())
     content[-20] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(ModelFileError, match="not what was written"):
-        inference.load(path)
+        run.load(path)
 
 
 @EACH_MODEL
@@ -135,26 +138,36 @@ def indefinite(matrix: torch.Tensor) -> torch.Tensor:
     return torch.full_like(matrix, 5.0) - 4.0 * torch.eye(matrix.shape[-1], dtype=matrix.dtype)
 
 
-RECIPE = ("state", "recipe")
+RECIPE, POSTERIOR = ("state", "recipe"), ("state", "posterior")
+STACK = (*RECIPE, "stacks", 0)
 CRAFTED: dict[str, tuple[str, Change]] = {
     "many members": ("regressor.bali", at(*RECIPE, "n_members", value=10**5)),
     "more members than can be counted": ("regressor.bali", at(*RECIPE, "n_members", value=10**400)),
-    "wide layers": ("regressor.bali", at(*RECIPE, "layer_sizes", 1, value=30_000)),
-    "no hidden layer": ("regressor.bali", at(*RECIPE, "layer_sizes", value=[3, 1])),
-    "many candidates": ("regressor.bali", at(*RECIPE, "prior_variances", value=[1.0] * 10**5)),
+    "wide layers": ("regressor.bali", at(*STACK, "layer_sizes", 1, value=30_000)),
+    "no hidden layer": ("regressor.bali", at(*STACK, "layer_sizes", value=[3, 1])),
+    "variances of other layers": ("regressor.bali", at(*STACK, "prior_variances", value=[1.0])),
+    "many stacks": (
+        "regressor.bali",
+        lambda meta, _t: meta["state"]["recipe"]["stacks"].extend([meta["state"]["recipe"]["stacks"][0]] * 2000),
+    ),
+    "no stack": ("regressor.bali", at(*RECIPE, "stacks", value=[])),
     "endless samples": ("regressor.bali", at("parameters", "n_samples", value=10**12)),
     "no samples": ("regressor.bali", at("parameters", "n_samples", value=0)),
     "unknown activation": ("regressor.bali", at(*RECIPE, "activation", value="__import__")),
-    "whole number that no tensor can hold": ("regressor.bali", at(*RECIPE, "effective_size", value=10**30)),
-    "infinite size": ("regressor.bali", at(*RECIPE, "effective_size", value=math.inf)),
-    "NaN as a variance": ("regressor.bali", at(*RECIPE, "prior_variances", 0, value=math.nan)),
-    "negative variance": ("regressor.bali", at(*RECIPE, "unit_variances", 0, value=-1.0)),
-    "a truth value as a number": ("regressor.bali", at(*RECIPE, "step_size", value=True)),
-    "another likelihood": ("regressor.bali", at(*RECIPE, "likelihood", value="categorical")),
+    "whole number that no tensor can hold": ("regressor.bali", at(*RECIPE, "n_rows", value=10**30)),
+    "infinite size": ("regressor.bali", at(*RECIPE, "n_rows", value=math.inf)),
+    "NaN as a variance": ("regressor.bali", at(*STACK, "prior_variances", 0, value=math.nan)),
+    "negative variance": ("regressor.bali", at(*STACK, "prior_variances", 0, value=-1.0)),
+    "a truth value as a number": ("regressor.bali", at(*RECIPE, "course", "step_size", value=True)),
+    "another likelihood": ("regressor.bali", at(*STACK, "likelihood", value="categorical")),
+    "a likelihood without noise": ("regressor.bali", at(*STACK, "likelihood", value="poisson")),
+    "a likelihood of other outputs": ("counts.bali", at(*STACK, "likelihood", value="mixture_of_gaussians")),
+    "no likelihood": ("durations.bali", at(*STACK, "likelihood", value="__init__")),
     "recipe without a field": ("regressor.bali", lambda meta, _t: meta["state"]["recipe"].pop("seed")),
     "recipe with a field more": ("regressor.bali", at(*RECIPE, "hook", value=1)),
     "recipe is a list": ("regressor.bali", at(*RECIPE, value=[])),
-    "no degrees of freedom": ("regressor.bali", at("fitted", "noise_dof_", value=0.0)),
+    "no degrees of freedom": ("regressor.bali", at(*POSTERIOR, "noise_dof", value=0.0)),
+    "posterior of any field": ("regressor.bali", at(*POSTERIOR, "hook", value=0.0)),
     "attributes of any name": ("regressor.bali", at("fitted", "predict", value="x")),
     "parameters of any name": ("regressor.bali", at("parameters", "self", value="x")),
     "device of any name": ("regressor.bali", at("parameters", "device", value="meta" * 99)),
@@ -167,19 +180,28 @@ CRAFTED: dict[str, tuple[str, Change]] = {
     "long classes": ("classifier.bali", at("fitted", "classes_", "dtype", value="<U999999999")),
     "classes of objects": ("classifier.bali", at("fitted", "classes_", "dtype", value="M8[s]")),
     "nested classes": ("classifier.bali", at("fitted", "classes_", "values", value=[["a"], ["b"], ["c"]])),
-    "no temperature": ("classifier.bali", at("fitted", "temperature_", value=0.0)),
-    "NaN in a mean": ("regressor.bali", tensor("state/0/mean", with_nan)),
-    "mean of one member": ("regressor.bali", tensor("state/0/mean", lambda t: t[:1])),
-    "whole numbers as a mean": ("regressor.bali", tensor("state/0/mean", lambda t: t.long())),
-    "truth values as a mean": ("regressor.bali", tensor("state/0/mean", lambda t: t > 0)),
-    "negative precision": ("regressor.bali", tensor("state/0/precision", torch.neg)),
-    "precision that is none": ("regressor.bali", tensor("state/0/precision", indefinite)),
-    "negative noise": ("regressor.bali", tensor("state/2/scale", torch.neg)),
+    "no temperature": ("classifier.bali", at(*POSTERIOR, "temperature", value=0.0)),
+    "no width": ("classifier.bali", at(*POSTERIOR, "width", value=0.0)),
+    "NaN in a mean": ("regressor.bali", tensor("state/0/0/mean", with_nan)),
+    "a mean beyond arithmetic": ("regressor.bali", tensor("state/0/0/mean", lambda t: torch.full_like(t, 1e300))),
+    "mean of one member": ("regressor.bali", tensor("state/0/0/mean", lambda t: t[:1])),
+    "whole numbers as a mean": ("regressor.bali", tensor("state/0/0/mean", lambda t: t.long())),
+    "truth values as a mean": ("regressor.bali", tensor("state/0/0/mean", lambda t: t > 0)),
+    "negative curvature": ("regressor.bali", tensor("state/0/0/input_values", lambda t: -1.0 - t)),
+    "negative curvature of outputs": ("classifier.bali", tensor("state/0/1/output_values", lambda t: -1.0 - t)),
+    "negative noise": ("regressor.bali", tensor("state/noise", torch.neg)),
+    "noise that is no covariance": ("two-outputs.bali", tensor("state/noise", indefinite)),
+    "bins out of order": ("classifier.bali", tensor("state/0/edges", lambda t: t.flip(0))),
+    "bins of no number": ("classifier.bali", tensor("state/0/edges", lambda t: torch.full_like(t, math.nan))),
+    "bins of other columns": ("classifier.bali", tensor("state/0/counts", lambda t: t + 1)),
+    "negative number of bins": ("classifier.bali", tensor("state/0/counts", torch.neg)),
+    "offset of another size": ("counts.bali", tensor("state/offset", lambda t: t.repeat(2))),
+    "noise of rows without a unit": ("row-noise.bali", tensor("state/row_noise/unit", torch.zeros_like)),
+    "noise of rows that is not told": ("row-noise.bali", at(*POSTERIOR, "row_noise_gain", value=None)),
+    "noise of rows that is missing": ("regressor.bali", at(*POSTERIOR, "row_noise_gain", value=1.0)),
     "negative target scale": ("regressor.bali", tensor("target_scale_", torch.neg)),
     "input scale of zero": ("regressor.bali", tensor("input_scaling_", torch.zeros_like)),
-    "short generator": ("regressor.bali", tensor("state/generator", lambda t: t[:100])),
-    "generator out of its bounds": ("regressor.bali", tensor("state/generator", lambda t: torch.full_like(t, 255))),
-    "tensor that is missing": ("regressor.bali", lambda _m, tensors: tensors.pop("state/2/mean")),
+    "tensor that is missing": ("regressor.bali", lambda _m, tensors: tensors.pop("state/0/1/mean")),
     "tensor of any name": ("regressor.bali", lambda _m, tensors: tensors.update(hook=torch.zeros(1))),
     "unknown kind of column": ("table/model.bali", at("extra", "table", "columns", 0, "kind", value="code")),
     "column without a name": ("table/model.bali", at("extra", "table", "columns", 0, "name", value=None)),

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 Case = tuple[BALIEstimator, dict[str, Any]]
 N_TRAIN, N_HOLDOUT = 120, 60
 QUICK: dict[str, Any] = {
-    "max_iter": 60, "n_members": 2, "n_samples": 32, "prior_variance": 10.0, "hidden_layer_sizes": (10,), "random_state": 0,
+    "max_iter": 60, "n_members": 2, "n_samples": 32, "hidden_layer_sizes": (10,), "random_state": 0,
 }  # fmt: skip
 
 #: Text that must not be taken for anything but text.

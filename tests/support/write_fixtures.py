@@ -24,7 +24,9 @@ from bali.tables.table_training import FitOptions, fit_table, read_training_tabl
 from support.houses import houses, write_houses
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-TINY: dict[str, Any] = {"hidden_layer_sizes": (4,), "n_members": 2, "max_iter": 20, "n_samples": 8, "random_state": 0}
+TINY: dict[str, Any] = {
+    "hidden_layer_sizes": (4,), "n_members": 2, "n_bins": 3, "max_iter": 30, "n_samples": 8, "random_state": 0,
+}  # fmt: skip
 
 
 def rows() -> np.ndarray[Any, Any]:
@@ -54,12 +56,22 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True)
     X = rows()
     y = X[:, 0] ** 2 + X[:, 1]
-    bali.BALIRegressor(**TINY).fit(X, y).save(folder / "regressor.bali")
+    tried = TINY | {"n_bins": None}  # both encodings, of which one or two are kept
+    bali.BALIRegressor(**tried).fit(X, y).save(folder / "regressor.bali")
     bali.BALIRegressor(**TINY).fit(X, np.stack([y, -X[:, 2]], 1)).save(folder / "two-outputs.bali")
-    bali.BALIClassifier(**TINY).fit(X, np.array(["low", "middle", "high"])[np.digitize(y, [0, 1])]).save(
-        folder / "classifier.bali"
-    )
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, [0, 1])]
+    bali.BALIClassifier(**TINY).fit(X, labels).save(folder / "classifier.bali")
     bali.BALIRegressor(**TINY).partial_fit(X, y).save(folder / "stream.bali")
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(np.exp(0.5 + X[:, 0]))
+    bali.BALIRegressor(**TINY, likelihood="counts").fit(X, counts).save(folder / "counts.bali")
+    times = np.column_stack([rng.weibull(1.5, 30) * np.exp(X[:, 0]), rng.random(30) < 0.7])
+    bali.BALIRegressor(**TINY, likelihood="durations").fit(X, times).save(folder / "durations.bali")
+    many = rng.normal(size=(400, 3))
+    loud = many[:, 0] + np.exp(many[:, 1] - 2) * rng.normal(size=400)
+    model = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(many, loud)
+    assert model.posterior_.row_noise is not None
+    model.save(folder / "row-noise.bali")
     # As `bali fit` does it, but with smaller networks, which it has no option for.
     table = write_houses(folder, 40)
     options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
@@ -170,18 +171,12 @@ def test_layer_health_and_its_problems() -> None:
     assert "Nothing is off." in page.text("p")
     for layer in model.health().layers:
         assert f"{layer.effective_dof:.1f} of {layer.n_inputs}" in page.text("td")
-    name = "layer '2': precision"
-    repairs = model.inference_.setup.repairs
-    try:
-        with pytest.warns(bali.NumericalRepairWarning):
-            repairs.add(name, 1e-8)
-        page = Page(html_report.html(model, record))
-        assert "1e-08, 1×" in page.text("td")
-        assert model.health().problems[0] in page.text("span")
-        assert "Nothing is off." not in page.text("p")
-    finally:
-        repairs.count.clear()
-        repairs.largest.clear()
+    refusing = copy.copy(model)
+    refusing.refused_ = 3
+    page = Page(html_report.html(refusing, record))
+    assert "3 steps would have ruined the fit" in refusing.health().problems[0]
+    assert refusing.health().problems[0] in page.text("span")
+    assert "Nothing is off." not in page.text("p")
 
 
 def test_without_held_out_rows() -> None:

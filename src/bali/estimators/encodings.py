@@ -59,10 +59,10 @@ class Encoding:
 
     @classmethod
     def from_arrays(cls, counts: Array, edges: Array) -> Encoding:
-        if len(edges) != counts.sum() or (counts == 1).any():
+        if len(edges) != counts.sum() or (counts < 0).any() or (counts == 1).any():
             raise SchemaError("its bins are not those of its columns")
         parts = tuple(np.split(edges, np.cumsum(counts)[:-1]))
-        if any((np.diff(part) <= 0).any() for part in parts):
+        if not np.isfinite(edges).all() or any((np.diff(part) <= 0).any() for part in parts):
             raise SchemaError("the edges of its bins are not in order")
         return cls(parts)
 

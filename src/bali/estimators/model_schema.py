@@ -34,6 +34,7 @@ from bali.inference.schema import (
     Text,
     Truth,
     check_tensors,
+    largest,
 )
 from bali.layers.activations import ACTIVATIONS
 from bali.training.row_noise import MEMBERS as ROW_NOISE_MEMBERS
@@ -42,6 +43,8 @@ from bali.training.row_noise import WIDTH as ROW_NOISE_WIDTH
 WIDTH = Number(1, 1e7, whole=True)
 FLAG = Either(Truth(), Number(-1000, 1000, whole=True))  # as users write them
 _ACTIVATION = Choice(tuple(ACTIVATIONS))
+#: Far more than are ever tried for a table.
+_MOST_STACKS = 100
 _POSITIVE_OR_NONE = Either(NOTHING, Number(1, 1e15))
 
 #: Of the estimators, as the user gave them.
@@ -188,6 +191,8 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
         found["state/noise"] = TensorCheck(real, [(d, d)], positive_diagonal=True)
     else:
         found["state/offset"] = TensorCheck(real, [(recipe.stacks[0].layer_sizes[-1],)])
+    if len(recipe.stacks) > _MOST_STACKS:
+        raise SchemaError(f"its recipe has more than {_MOST_STACKS} stacks of networks")
     for number, stack in enumerate(recipe.stacks):
         n_inputs = stack.layer_sizes[0]
         if not n_columns <= n_inputs or len(stack.prior_variances) != len(stack.layer_sizes) - 1:
@@ -205,7 +210,9 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
             }
             values = ("input_values", "output_values")
             found |= {
-                f"state/{number}/{layer}/{name}": TensorCheck(real, [shape], least=0.0 if name in values else None)
+                f"state/{number}/{layer}/{name}": TensorCheck(
+                    real, [shape], least=0.0 if name in values else None, most=largest(own)
+                )
                 for name, shape in shapes.items()
             }
     if meta["state"]["posterior"]["row_noise_gain"] is not None:

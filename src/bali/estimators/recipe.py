@@ -131,7 +131,9 @@ def make_recipe(
         n_members=n_members,
         n_groups=n_groups,
         held_out_share=share,
-        hidden=tuple(int(width) for width in given("hidden_layer_sizes", defaults.hidden_layer_sizes(n_distinct, n_columns))),
+        hidden=tuple(
+            int(width) for width in given("hidden_layer_sizes", defaults.hidden_layer_sizes(n_distinct, n_columns))
+        ),
         bins=defaults.bins(n_distinct, n_columns) if bins is None else (int(bins),),
         likelihoods=likelihoods,
         course=course,

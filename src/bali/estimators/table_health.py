@@ -1,4 +1,4 @@
-"""Is a fitted table sound, and what was chosen for it? One row of numbers per layer, and sentences where something is off."""
+"""Is a fitted table sound, and what was chosen for it? A row of numbers per layer, and sentences where something is off."""
 
 from __future__ import annotations
 

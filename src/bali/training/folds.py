@@ -3,10 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-# Of each member: more rows tell its score no better, but take longer to predict at every check.
-MAX_HELD_OUT = 2000
-# Of all together, where they share them.
-MAX_SHARED = 5000
+#: Copies of rows, on average, up to which each is held out or not by itself.
+MOST_COPIES = 20
 
 
 def merged_rows(
@@ -20,23 +18,29 @@ def merged_rows(
     return rows[:, : X.shape[1]], rows[:, X.shape[1] :], np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
 
 
-def validation_masks(
-    X: NDArray[np.float64], y: NDArray[np.float64], n_members: int, fraction: float, seed: int, *, shared: bool = False
-) -> NDArray[np.bool_]:
-    """(n_members, n) masks of validation rows.
+def held_out_shares(
+    X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], n_groups: int, share: float, seed: int
+) -> NDArray[np.float64]:
+    """(n_groups, n): the share of each distinct row's weight that a group holds out, about `share` of all in each.
 
-    A row's place depends on the seed and on what stands in the row, not on where it stands. Repeated rows therefore
-    stay together (a copy of a training row validates nothing), and a row given twice is a row with weight two. Several
-    members hold out disjoint parts, so that between them they see every row, or all the same one if it is `shared`. Where
-    distinct rows are fewer than members, some members hold out the same ones.
+    A row's place depends on the seed and on what stands in the row, not on where it stands, and a row given twice is a row
+    with weight two. Of such a row one copy may be held out and the other one not: new rows repeat old ones as often as
+    held-out rows do, and a score that leaves repetitions out is of other rows than those to come. Groups are disjoint. Where
+    weights are no whole numbers, a row is held out whole.
     """
-    order = _random_rank(np.column_stack([X, y]), seed)
-    n_distinct = int(order.max()) + 1
-    n_parts = 1 if shared else min(n_members, n_distinct)
-    wanted = min(max(round(fraction * n_distinct), 1), MAX_SHARED if shared else MAX_HELD_OUT)
-    held_out = min(wanted, n_distinct // 2, n_distinct // n_parts)
-    starts = held_out * (np.arange(n_members) % n_parts)[:, None]
-    return (order >= starts) & (order < starts + held_out)
+    whole = bool((weight == np.round(weight)).all()) and weight.sum() <= MOST_COPIES * len(X)
+    copies = weight.astype(np.int64) if whole else np.ones(len(X), dtype=np.int64)
+    row = np.repeat(np.arange(len(X)), copies)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(copies) - copies, copies)
+    columns = [X[row], y[row], number] if copies.max() > 1 else [X, y]
+    order = _random_rank(np.column_stack(columns), seed)
+    n = int(order.max()) + 1
+    held_out = min(max(round(share * n), 1), n // 2, n // n_groups)
+    found = np.zeros((n_groups, len(X)))
+    for group in range(n_groups):
+        mine = (order >= group * held_out) & (order < (group + 1) * held_out)
+        found[group] = np.bincount(row[mine], minlength=len(X)) / copies
+    return found
 
 
 def _random_rank(rows: NDArray[np.float64], seed: int) -> NDArray[np.intp]:

@@ -68,17 +68,17 @@ class StackData:
     x: Tensor  # (n, D)
     y: Tensor  # (n, ...), as the likelihood takes it
     weight: Tensor  # (n,)
-    held_out: Tensor  # (K, n)
+    held_out: Tensor  # (K, n): the share of a row's weight that a member holds out; of a single row all or nothing
 
     @property
     def train_weight(self) -> Tensor:
         """(K, n)"""
-        return self.weight * ~self.held_out
+        return self.weight * (1.0 - self.held_out.to(self.weight.dtype))
 
     def held_out_rows(self) -> tuple[Tensor, Tensor]:
-        """Rows that some member holds out, and whose they are, (K, m)."""
-        rows = self.held_out.any(0).nonzero()[:, 0]
-        return rows, self.held_out[:, rows]
+        """Rows that some member holds out, and with which weight, (K, m)."""
+        rows = (self.held_out > 0).any(0).nonzero()[:, 0]
+        return rows, self.weight[rows] * self.held_out[:, rows].to(self.weight.dtype)
 
 
 class StackCourse:
@@ -101,7 +101,7 @@ class StackCourse:
         self.likelihood, self.data, self.rules = likelihood, data, rules
         self.generator, self.step, self.refused = generator, 0, 0
         self.offset = offset  # (P,), added to the outputs
-        weight = data.train_weight
+        self._train_weight = weight = data.train_weight
         self.n_data = weight.sum(-1)
         self.layers = [
             StackLayer(mean, rules.prior_variance / mean.shape[-2], f"layer {number}: inputs")
@@ -117,7 +117,11 @@ class StackCourse:
         self.losses: list[float] = []
         self.scores: list[tuple[int, float]] = []
         self._batches = self._batch_rows()
-        self._held_rows, self._held_by = data.held_out_rows()
+        self._held_rows, self._held_weight = data.held_out_rows()
+
+    def see(self, data: StackData) -> None:
+        """Other rows from now on, as the next batch of a stream."""
+        self.data, self._train_weight = data, data.train_weight
 
     def _unit_noise(self, k: int) -> Tensor | None:
         """Covariance (K, D, D) of a regression's noise."""
@@ -152,7 +156,7 @@ class StackCourse:
     def one_step(self, rows: Tensor) -> None:
         data, pace = self.data, self.rules.pace(len(self.layers), self.step + 1)
         self.step += 1
-        weight = data.weight[rows] * ~data.held_out[:, rows]
+        weight = self._train_weight[:, rows]
         with torch.enable_grad():
             z, inputs, outputs = forward(self.means, self.activation, data.x[rows])
         values, gradient = self._evaluate(z.detach(), data.y[rows])
@@ -227,7 +231,7 @@ class StackCourse:
             return fresh, self.best_noise
         rows = self._held_rows
         z, y = self.outputs(means, self.data.x[rows]), self.data.y[rows]
-        weight = self.data.weight[rows] * self._held_by
+        weight = self._held_weight
         total = weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)
         if self.best_noise is None:
             values = self._evaluate(z, y)[0]
@@ -245,13 +249,14 @@ class StackCourse:
 
     @torch.no_grad()
     def curvature(self, max_rows: int = 20_000) -> list[StackLayer]:
-        """Layers at the best means with A and S of the rows that each member trained on."""
+        """Layers at the best means with A and S of the rows that each member trained on, or of every so many of them."""
         layers = [replace(layer, mean=mean, drive=None) for layer, mean in zip(self.layers, self.best, strict=True)]
         sums: list[list[Tensor]] = [[] for _ in layers]
         total = torch.zeros_like(self.n_data)
-        for start in range(0, min(len(self.data.x), max_rows), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            weight = self.data.train_weight[:, rows]
+        # Tables come sorted by their first column, so that the first rows would be no fair sample.
+        sample = torch.arange(0, len(self.data.x), -(-len(self.data.x) // max_rows), device=self.data.x.device)
+        for rows in sample.split(AT_ONCE):
+            weight = self._train_weight[:, rows]
             with torch.enable_grad():
                 z, inputs, outputs = forward(self.best, self.activation, self.data.x[rows])
             gradient = self._evaluate(z.detach(), self.data.y[rows])[1]

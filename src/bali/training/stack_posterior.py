@@ -50,7 +50,8 @@ class StackPosterior:
         """Some of the members."""
         index = torch.tensor(list(which), device=self.layers[0].mean.device)
         parts = [
-            MatrixNormal(**{f.name: _of(getattr(layer, f.name), index) for f in fields(layer) if f.init}) for layer in self.layers
+            MatrixNormal(**{f.name: _of(getattr(layer, f.name), index) for f in fields(layer) if f.init})
+            for layer in self.layers
         ]
         return StackPosterior(tuple(parts), self.activation)
 

@@ -48,17 +48,22 @@ class Stream:
             gradients = (known.output_basis * known.output_values.unsqueeze(-2)) @ known.output_basis.mT
             own = layer.mean.dtype
             layers.append(
-                replace(layer, mean=known.mean.to(own), inputs=Dense(inputs.to(own), layer.label), gradients=gradients.to(own))
+                replace(
+                    layer, mean=known.mean.to(own), inputs=Dense(inputs.to(own), layer.label), gradients=gradients.to(own)
+                )
             )
         self.course.layers = layers
         if posterior.noise is not None:
-            self.course.best_noise = posterior.noise.expand(stack.n_members, -1, -1).clone()
+            noise, rows = posterior.noise, posterior.row_noise
+            if rows is not None:  # a stream has the same noise in every row: that of a typical one
+                noise = noise * rows.unit[:, None].double() * rows.unit.double()
+            self.course.best_noise = noise.expand(stack.n_members, -1, -1).clone()
 
     def step(self, x: Tensor, y: Tensor, weight: Tensor) -> float:
         """One step; the mean log-likelihood of its rows before it."""
         course = self.course
         self.n_seen += float(weight.sum())
-        course.data = _nothing_held_out(len(course.means[0]), x, y, weight)
+        course.see(_nothing_held_out(len(course.means[0]), x, y, weight))
         course.n_data = torch.full_like(course.n_data, self.n_seen)
         course.one_step(torch.arange(len(x), device=x.device))
         return -course.losses[-1]

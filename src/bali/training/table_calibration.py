@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,20 +37,33 @@ def calibrated(
     encoded: Sequence[Tensor],  # all rows, as each stack sees them
     y: Tensor,
     weight: Tensor,
-    held_out: Tensor,  # (G, n)
+    held_out: Tensor,  # (G, n), shares of the rows' weights
     seed: int,
     offset: Tensor | None = None,
 ) -> TablePosterior:
     """The mixture of these stacks. Members take turns in holding out the groups."""
     posterior = TablePosterior(tuple(stacks), tuple(likelihoods), seed, offset=offset)
-    groups = [(mask.nonzero()[:, 0], range(g, stacks[0].n_members, len(held_out))) for g, mask in enumerate(held_out)]
-    groups = [(rows, members) for rows, members in groups if len(rows) and len(members)]
+    groups = []
+    for number, share in enumerate(held_out):
+        rows, members = share.nonzero()[:, 0], range(number, stacks[0].n_members, len(held_out))
+        if len(rows) and len(members):
+            groups.append(Group(rows, weight[rows] * share[rows].to(weight.dtype), members))
     if posterior.is_regression:
         return _with_noise(posterior, encoded, y, weight, groups)
-    return _with_width(posterior, encoded, y, weight, groups)
+    return _with_width(posterior, encoded, y, groups)
 
 
-Group = tuple[Tensor, range]
+class Group(NamedTuple):
+    """Rows that some members hold out."""
+
+    rows: Tensor
+    weight: Tensor
+    members: range
+
+    def some(self, n_groups: int) -> Group:
+        """Every so many of its rows; the first ones would be no fair sample, as tables come sorted."""
+        step = -(-len(self.rows) * n_groups // _MOST_ROWS)
+        return Group(self.rows[::step], self.weight[::step], self.members)
 
 
 def _with_noise(
@@ -62,9 +76,9 @@ def _with_noise(
         residual = (y - found.mean).double()
         return replace(posterior, noise=_covariance(residual, weight), noise_dof=_TYPICAL_DOF)
     unit = replace(posterior, noise=1e-6 * eye)
-    rows = torch.cat([r for r, _ in groups])
-    means = torch.cat([unit.predictive([x[r] for x in encoded], 1, m).mean for r, m in groups])
-    residual, held_weight = (y[rows] - means).double(), weight[rows]
+    rows, held_weight = (torch.cat(parts) for parts in ([g.rows for g in groups], [g.weight for g in groups]))
+    means = torch.cat([unit.predictive([x[g.rows] for x in encoded], 1, g.members).mean for g in groups])
+    residual = (y[rows] - means).double()
     generator = torch.Generator(device=y.device).manual_seed(posterior.seed)
     x = encoded[0][rows]
     row_noise = learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator)
@@ -72,12 +86,10 @@ def _with_noise(
         residual = residual / row_noise(x, means).double()
     start = replace(posterior, noise=_covariance(residual, held_weight), row_noise=row_noise)
     parts = []
-    for group_rows, members in groups:
-        few = group_rows[: max(1, _MOST_ROWS // len(groups))]
-        found = start.predictive([x[few] for x in encoded], 1, members)
-        assert isinstance(found, RegressionPredictive)
-        # The scale is that of the means of the members that hold the row out, as it was learnt.
-        parts.append(Part(found, y[few], weight[few]))
+    for group in groups:
+        few = group.some(len(groups))
+        found = start.predictive([x[few.rows] for x in encoded], 1, few.members)
+        parts.append(Part(found, y[few.rows], few.weight))
     scale, dof = _noise_of_many(parts, posterior.n_members)
     assert start.noise is not None
     return replace(start, noise=start.noise * scale**2, noise_dof=dof)
@@ -121,18 +133,18 @@ def _covariance(residual: Tensor, weight: Tensor) -> Tensor:
 
 
 def _with_width(
-    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, groups: Sequence[Group]
+    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]
 ) -> TablePosterior:
     if not groups:
         return posterior
-    few = [(rows[: max(1, _MOST_ROWS // len(groups))], members) for rows, members in groups]
+    few = [group.some(len(groups)) for group in groups]
 
     def parts(width: float) -> list[Part]:
         at = replace(posterior, width=width)
-        return [Part(at.predictive([x[r] for x in encoded], _SAMPLES, m), y[r], weight[r]) for r, m in few]
+        return [Part(at.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in few]
 
     tried = [(width, *_tempered(parts(width))) for width in WIDTHS]
-    total = float(sum(weight[rows].sum() for rows, _ in few))
+    total = float(sum(group.weight.sum() for group in few))
     best = max(score for _, score, _ in tried)
     width, _, temperature = max(t for t in tried if t[1] >= best - INDIFFERENCE * total)
     return replace(posterior, width=width, temperature=temperature)
@@ -141,8 +153,7 @@ def _with_width(
 def _tempered(parts: Sequence[Part]) -> tuple[float, float]:
     """Log-likelihood of the held-out rows at the best temperature, and that one."""
     temperature = 1.0
-    finish: Callable[[Part], Tensor] = lambda p: p.predictive.log_prob(p.y)
     if isinstance(parts[0].predictive, ClassPredictive):
         temperature = fit_temperature(parts)
-        finish = lambda p: p.predictive.tempered(temperature).log_prob(p.y)
-    return sum(float((finish(p) * p.weight).sum()) for p in parts), temperature
+        parts = [p._replace(predictive=p.predictive.tempered(temperature)) for p in parts]
+    return sum(float((p.predictive.log_prob(p.y) * p.weight).sum()) for p in parts), temperature

@@ -28,8 +28,6 @@ Outcome = Literal["converged", "time_limit", "interrupted"]
 CHECKS_AT = (0.15, 0.3, 0.5, 1.0)
 #: Below this width, threads wait for each other longer than they compute.
 _WIDE = 128
-
-
 #: Steps that are timed where there is a deadline, and those that are taken in any case.
 _TIMED_STEPS, _LEAST_STEPS = 10, 50
 
@@ -80,7 +78,7 @@ def train_table(
     activation: str,
     y: Tensor,
     weight: Tensor,
-    held_out: Tensor,  # (G, n)
+    held_out: Tensor,  # (G, n), shares of the rows' weights
     seed: int,
     *,
     n_jobs: int = 1,
@@ -102,6 +100,7 @@ def train_table(
         data, rules = StackData(candidate.x, y, weight, masks), candidate.rules
         courses.append(StackCourse(means, activation, candidate.likelihood, data, rules, generator, candidate.offset))
     outcome: Outcome = "converged"
+    is_watched = bool(held_out.any())  # otherwise there are no scores worth telling
     running = list(range(len(candidates)))
     try:
         if deadline is not None:
@@ -114,7 +113,7 @@ def train_table(
                     for step in course.run(until):
                         if on_step is not None:
                             total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
-                            score = max(c.scores[-1][1] for c in courses if c.scores)
+                            score = max(c.scores[-1][1] for c in courses if c.scores) if is_watched else None
                             on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
                         if deadline is not None and time.monotonic() > deadline and step < until:
                             raise _TimeIsUp
@@ -123,7 +122,7 @@ def train_table(
     except _TimeIsUp:
         outcome = "time_limit"
     except KeyboardInterrupt:
-        if not all(courses[i].scores for i in running):
+        if not any(courses[i].scores for i in running):
             raise
         outcome = "interrupted"
     running = [i for i in running if courses[i].scores] or running[:1]
@@ -132,6 +131,8 @@ def train_table(
     kept = [i for i in kept if type(courses[i].likelihood) is type(best.likelihood)]
     found = [courses[i] for i in kept]
     posteriors = [StackPosterior.around(c.curvature(), c.n_data, activation) for c in found]
+    if not is_watched:
+        return TableFit(kept, found, posteriors, outcome, {}, found[0].losses)
     scores = {c.name: courses[i].scores[-1][1] for i, c in enumerate(candidates) if courses[i].scores}
     return TableFit(kept, found, posteriors, outcome, scores, found[0].losses, found[0].scores)
 

@@ -65,4 +65,3 @@ class TablePosterior:
         mixed = torch.cat(means)
         row_scale = None if self.row_noise is None else self.row_noise(encoded[0], mixed.mean(0))
         return RegressionPredictive(mixed, noise[None].to(mixed), torch.cat(inflations), self.noise_dof, row_scale)
-

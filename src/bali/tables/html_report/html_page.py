@@ -50,7 +50,7 @@ def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[st
         is_regression=record["task"] != "classification",
         findings=findings(held, record),
         metrics=[wording.metric_card(name, value) for name, value in record["metrics"].items()],
-        model=_about(model),
+        model=_about(model, of_columns or {}),
         learning=_learning(model),
         calibration=_calibration(held),
         predictions=_predictions(held) + _of_task(record),
@@ -59,11 +59,12 @@ def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[st
         uncertainty=_uncertainty(held),
         confusion=report_tables.confusion(held) if isinstance(held, ClassHoldout) else None,
         uncertain_rows=report_tables.most_uncertain(held) if held is not None else None,
-        health=report_tables.health(model.health(), of_columns or {}),
+        health=report_tables.health(model.health()),
     )
 
 
-def _about(model: BALIEstimator) -> dict[str, Any]:
+def _about(model: BALIEstimator, of_columns: Mapping[str, str]) -> dict[str, Any]:
+    chosen = {**of_columns, **model.health().chosen}
     return {
         "kind": type(model).__name__,
         "members": model.n_members_,
@@ -71,6 +72,7 @@ def _about(model: BALIEstimator) -> dict[str, Any]:
         "activation": model.activation,
         "steps": model.n_iter_,
         "watched": bool(model.validation_scores_),
+        "chosen": {name.capitalize(): value for name, value in chosen.items() if name != "networks"},
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
 
@@ -79,13 +81,14 @@ def _learning(model: BALIEstimator) -> Picture | None:
     if not model.loss_curve_:
         return None
     caption = (
-        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The lines are means "
-        "over the networks of the way to see the table that was kept."
+        "Negative log-likelihood per row: it punishes errors, and more so where the model was sure. The line of the "
+        "training rows is the mean of all networks."
     )
     if model.validation_scores_:
         caption += (
             " Validation rows are not trained on: where their line rises while the other falls, the networks only learn the "
-            "training rows by heart. So the state with the best validation score is kept."
+            "training rows by heart. So every network keeps the state with its best validation score; the line is that of "
+            "the best so far."
         )
     return picture(
         "learning", "Learning curve", caption, report_figures.learning_curve,

@@ -80,9 +80,8 @@ def importance(effects: Sequence[Mapping[str, Any]]) -> Table:
     return Table(heading, [[e["name"], number(float(e["importance"])), number(float(e["error"]))] for e in effects])
 
 
-def health(found: TableHealth, of_columns: Mapping[str, str]) -> dict[str, Any]:
-    """The layers' numbers, what was chosen, and the sentences about what is off."""
-    heading = ["Layer", "Size", "Set by data", "Condition"]
+def health(found: TableHealth) -> dict[str, Any]:
+    """The layers' numbers, and the sentences about what is off."""
     rows = [
         [
             layer.name,
@@ -92,4 +91,5 @@ def health(found: TableHealth, of_columns: Mapping[str, str]) -> dict[str, Any]:
         ]
         for layer in found.layers
     ]
-    return {"table": Table(heading, rows), "problems": found.problems, "chosen": {**of_columns, **found.chosen}}
+    heading = ["Layer", "Size", "Set by data", "Condition"]
+    return {"table": Table(heading, rows), "problems": found.problems}

@@ -1,0 +1,135 @@
+"""An estimator once it is fitted: its predictions, what they rest on, and its file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bali.estimators import estimator_files, posterior_files
+from bali.estimators.distributional import Array
+from bali.estimators.encodings import Encoding
+from bali.estimators.frame_columns import columns_from_json
+from bali.estimators.frame_inputs import FrameInputs
+from bali.estimators.input_scaling import InputScaling, OutOfReachError
+from bali.estimators.recipe import Recipe
+from bali.estimators.table_health import TableHealth, table_health
+from bali.predictive.mixtures import Predictive
+from bali.training.table_posterior import TablePosterior
+
+#: Numbers of a prediction at once: components × rows × outputs.
+_NUMBERS_AT_ONCE = 2**21
+
+
+class FittedTable(FrameInputs):
+    """What needs only what fitting left."""
+
+    _bends_inputs = True
+    n_samples: int  # a parameter
+    recipe_: Recipe
+    posterior_: TablePosterior
+    encodings_: list[Encoding]  # of each stack of the posterior
+    candidate_scores_: dict[str, float]
+    n_iter_: int
+    n_seen_: float  # rows, by their weights
+    refused_: int  # steps that were not taken
+    loss_curve_: list[float]
+    validation_steps_: list[int]
+    validation_scores_: list[float]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.recipe_.dtype)
+        return found
+
+    @property
+    def n_members_(self) -> int:
+        """Of all stacks together."""
+        return self.posterior_.n_members
+
+    @property
+    def encoding_(self) -> list[str]:
+        """How the columns are shown to the networks that were kept."""
+        return [encoding.name for encoding in self.encodings_]
+
+    @property
+    def likelihood_(self) -> str:
+        """The likelihood that was kept."""
+        return self.recipe_.stacks[0].likelihood
+
+    # --- prediction -----------------------------------------------------------------------------------------------
+
+    def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
+        try:
+            return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
+        except OutOfReachError as error:
+            raise error.named(self.columns_.feature_names[error.column]) from None
+
+    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
+        check_is_fitted(self, "posterior_")
+        rows, posterior = self._rows(X), self.posterior_
+        components = posterior.n_members if posterior.is_regression else max(self.n_samples, posterior.n_members)
+        widest = max(max(stack.sizes[1:]) for stack in posterior.stacks)
+        at_once = max(64, _NUMBERS_AT_ONCE // (components if posterior.is_regression else posterior.n_members) // widest)
+        at_once = min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
+        for start in range(0, len(rows), at_once):
+            part = rows[start : start + at_once]
+            try:
+                encoded = [self._encoded(encoding, part) for encoding in self.encodings_]
+            except OutOfReachError as error:
+                raise error.below(start) from None
+            yield posterior.predictive(encoded, self.n_samples)
+
+    def _standard_dist(self, X: ArrayLike) -> Predictive:
+        chunks = list(self._chunks(X))
+        return chunks[0].joined(chunks[1:])
+
+    def check_prediction(self) -> None:
+        """Raises if the posterior cannot predict; the matrices of a file that somebody made need not be covariances."""
+        x = [torch.zeros(1, e.n_inputs, dtype=self._dtype, device=self._device) for e in self.encodings_]
+        self.posterior_.predictive(x, 1).sample(1, torch.Generator(device=self._device).manual_seed(0))
+
+    def health(self) -> TableHealth:
+        """What was chosen, and each layer's degrees of freedom and condition; and what is off, if anything."""
+        check_is_fitted(self, "posterior_")
+        found = table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
+        return replace(found, chosen=self.columns_.summary | found.chosen)
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
+            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream")
+            state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.get("fitted_")
+        super().__setstate__({k: v for k, v in state.items() if k != "fitted_"})
+        if saved is not None:
+            self.restore_fitted_state(saved)
+
+    def fitted_state(self) -> dict[str, Any]:
+        """The recipe, the posterior and the encodings."""
+        meta, tensors = posterior_files.to_plain(self.posterior_, self.encodings_)
+        plain = {"recipe": self.recipe_.to_json(), "posterior": meta, "columns": self.columns_.to_json()}
+        return {"meta": plain, "tensors": tensors}
+
+    def restore_fitted_state(self, state: dict[str, Any]) -> None:
+        """Build what `fitted_state` gave."""
+        self.recipe_ = Recipe.from_json(state["meta"]["recipe"])
+        self.columns_ = columns_from_json(state["meta"]["columns"])
+        plain = state["meta"]["posterior"], state["tensors"]
+        self.posterior_, self.encodings_ = posterior_files.from_plain(self.recipe_, *plain, self._device)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file, which `bali.load` reads without executing anything."""
+        check_is_fitted(self, "posterior_")
+        estimator_files.save(self, path)

@@ -1,0 +1,112 @@
+"""Tables that come in batches."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bali
+from bali import BALIClassifier, BALIRegressor
+
+Array = NDArray[Any]
+SMALL: dict[str, Any] = {"hidden_layer_sizes": (16,), "n_members": 2, "random_state": 0}
+
+
+def batch(seed: int, n: int = 64) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=n)
+
+
+def streamed(model: BALIRegressor, batches: range) -> BALIRegressor:
+    for seed in batches:
+        model.partial_fit(*batch(seed))
+    return model
+
+
+def error(model: BALIRegressor) -> float:
+    X, y = batch(10**6, 500)
+    return float(np.mean((model.predict(X) - y) ** 2))
+
+
+def test_a_stream_is_learnt_and_its_noise_found() -> None:
+    model = streamed(BALIRegressor(**SMALL), range(150))
+    X, y = batch(10**6, 500)
+    assert (model.n_iter_, model.n_seen_, len(model.loss_curve_)) == (150, 150 * 64, 150)
+    assert error(model) < 0.05
+    _, std = model.predict(X, return_std=True)
+    low, high = model.predict_interval(X, 0.9)
+    assert 0.8 < np.mean((low < y) & (y < high)) <= 1.0
+    assert std.mean() < 0.5
+
+
+def test_a_saved_and_loaded_stream_goes_on(tmp_path: Path) -> None:
+    """As far as it had come: only momentum is lost."""
+    whole = streamed(BALIRegressor(**SMALL), range(60))
+    before = streamed(BALIRegressor(**SMALL), range(30))
+    before.save(tmp_path / "stream.bali")
+    loaded = bali.load(tmp_path / "stream.bali")
+    assert isinstance(loaded, BALIRegressor)
+    X, _ = batch(10**6, 100)
+    np.testing.assert_array_equal(loaded.predict(X), before.predict(X))
+    assert (loaded.n_iter_, loaded.n_seen_) == (30, 30 * 64)
+    after = error(streamed(loaded, range(30, 60)))
+    assert loaded.n_iter_ == 60
+    assert loaded.n_seen_ == 60 * 64
+    assert after < 0.7 * error(before)
+    assert after < 1.5 * error(whole)
+
+
+def test_a_pickle_goes_on_too() -> None:
+    before = streamed(BALIRegressor(**SMALL), range(20))
+    again = pickle.loads(pickle.dumps(before))
+    np.testing.assert_array_equal(again.predict(batch(1)[0]), before.predict(batch(1)[0]))
+    assert streamed(again, range(20, 22)).n_iter_ == 22
+
+
+def test_a_fitted_model_learns_from_later_batches() -> None:
+    X, y = batch(0, 200)
+    model = BALIRegressor(**SMALL, max_iter=100, n_bins=0).fit(X, y)
+    before, seen = error(model), model.n_seen_
+    streamed(model, range(1, 40))
+    assert error(model) < 1.2 * before
+    assert model.n_seen_ == seen + 39 * 64
+    _, std = model.predict(X, return_std=True)
+    assert std.mean() < 1.0
+
+
+def test_noise_of_each_row_becomes_that_of_a_typical_one() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = X[:, 1] + np.exp(-3 + X[:, 0]) * rng.normal(size=600)
+    model = BALIRegressor(**SMALL, max_iter=150, n_bins=0, validation_fraction=0.4).fit(X, y)
+    assert model.posterior_.row_noise is not None
+    _, before = model.predict(X, return_std=True)
+    model.partial_fit(X[:64], y[:64])
+    assert model.posterior_.row_noise is None
+    _, after = model.predict(X, return_std=True)
+    assert 0.4 < np.median(after) / np.median(before) < 2.5
+
+
+def test_classes_that_come_later_are_named_at_first() -> None:
+    model = BALIClassifier(**SMALL)
+    for seed in range(60):
+        X, y = batch(seed)
+        model.partial_fit(X, np.where(y > 0, "up", "down"), classes=["down", "level", "up"])
+    X, y = batch(10**6, 500)
+    assert model.score(X, np.where(y > 0, "up", "down")) > 0.85
+    assert model.predict_proba(X).shape == (500, 3)
+
+
+def test_single_rows_after_the_first_batch() -> None:
+    model = streamed(BALIRegressor(**SMALL), range(2))
+    X, y = batch(3)
+    model.partial_fit(X[:1], y[:1])
+    assert np.isfinite(model.predict(X)).all()
+    with pytest.raises(ValueError, match="2 features"):
+        model.partial_fit(X[:, :1], y)
