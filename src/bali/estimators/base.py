@@ -1,0 +1,301 @@
+"""What the estimators share: parameters and training."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from rich.console import Console
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from bali.estimators import defaults
+from bali.estimators.distributional import Array
+from bali.estimators.encodings import Encoding, distinct
+from bali.estimators.fitted_table import FittedTable
+from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
+from bali.estimators.weights import checked_weight
+from bali.layers.activations import ACTIVATIONS
+from bali.training.folds import held_out_shares, merged_rows
+from bali.training.progress import training_bar
+from bali.training.stack_course import best_constant, initial_means
+from bali.training.stream import Stream
+from bali.training.table_calibration import calibrated
+from bali.training.table_fit import Candidate, Progress, TableFit, train_table
+
+#: Rows that tell the best constant output.
+_ENOUGH_ROWS = 20_000
+
+
+class BALIEstimator(FittedTable):
+    """What regressor and classifier share. See `BALIRegressor` for the parameters."""
+
+    _stream: Stream | None
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Sequence[int] | None = None,
+        activation: str = "gelu",
+        *,
+        likelihood: str = "auto",
+        n_bins: int | None = None,
+        step_size: float = 1.0,
+        prior_variance: float = 30.0,
+        batch_size: int | None = None,
+        max_iter: int | None = None,
+        validation_fraction: float | None = None,
+        n_members: int | None = None,
+        n_samples: int = 256,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.likelihood = likelihood
+        self.n_bins = n_bins
+        self.step_size = step_size
+        self.prior_variance = prior_variance
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.validation_fraction = validation_fraction
+        self.n_members = n_members
+        self.n_samples = n_samples
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # --- fitting ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, time_limit: float | None = None
+    ) -> Self:
+        """Infer the posterior. `sample_weight` counts a row that many times; `time_limit` is in seconds."""
+        if not self.verbose:
+            return self._fit(X, y, sample_weight, time_limit, None)
+        with training_bar(Console(stderr=True)) as on_step:
+            return self._fit(X, y, sample_weight, time_limit, on_step)
+
+    def fit_with_progress(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        on_step: Callable[[Progress], None],
+        sample_weight: ArrayLike | None = None,
+        *,
+        time_limit: float | None = None,
+    ) -> Self:
+        """`fit`, with a function that is told now and then how far it is."""
+        return self._fit(X, y, sample_weight, time_limit, on_step)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        time_limit: float | None,
+        on_step: Callable[[Progress], None] | None,
+    ) -> Self:
+        started = time.monotonic()
+        self._check_parameters()
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit must be a positive number of seconds, got {time_limit}")
+        go_on = self.warm_start and hasattr(self, "posterior_")
+        rows, y_all = self._validated(X, y, min_rows=2, reset=not go_on)
+        weight = checked_weight(sample_weight, len(rows))
+        values = self._values(y_all, learn=not go_on)
+        rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
+        defaults.warn_of_few_rows(len(rows))
+        if not go_on:
+            self._start(rows, values, weight)
+        recipe = self.recipe_
+        held_out = self._held_out(rows, values, weight)
+        t, w = self._target_tensor(values), self._tensor(weight)
+        encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
+        found = train_table(
+            candidates,
+            recipe.n_members,
+            recipe.activation,
+            t,
+            w,
+            held_out,
+            recipe.seed,
+            n_jobs=self._n_jobs(),
+            deadline=None if time_limit is None else started + 0.8 * time_limit,
+            on_step=on_step,
+        )
+        kept = [candidates[i] for i in found.kept]
+        self.posterior_ = calibrated(
+            found.posteriors,
+            [c.likelihood for c in kept],
+            [c.x for c in kept],
+            t,
+            w,
+            held_out,
+            recipe.seed,
+            kept[0].offset,
+        )
+        self.encodings_ = [encodings[i] for i in found.kept]
+        self._remember(found, kept)
+        if found.outcome == "interrupted":
+            warnings.warn(
+                f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.health().warn(stacklevel=3)
+        return self
+
+    def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
+        """Groups (G, n) of held-out rows, as shares of their weights."""
+        recipe = self.recipe_
+        if recipe.held_out_share == 0.0:
+            return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
+        return self._tensor(
+            held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed)
+        )
+
+    def _candidates(
+        self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool
+    ) -> tuple[list[Encoding], list[Candidate]]:
+        """Ways of seeing the table, and the encoding of each."""
+        recipe, found, encodings = self.recipe_, list[Candidate](), list[Encoding]()
+        if go_on:
+            for encoding, stack, posterior in zip(self.encodings_, recipe.stacks, self.posterior_.stacks, strict=True):
+                likelihood, sizes = LIKELIHOODS[stack.likelihood](), stack.layer_sizes[1:]
+                start = [layer.mean.to(self._dtype) for layer in posterior.layers]
+                x, offset = self._encoded(encoding, rows), self.posterior_.offset
+                found.append(Candidate(encoding.name, x, sizes, likelihood, recipe.course, offset, start))
+            return self.encodings_, found
+        ways = distinct([Encoding.learn(rows, n_bins, weight) for n_bins in recipe.bins])
+        for name in recipe.likelihoods:
+            likelihood, offset = LIKELIHOODS[name](), None
+            n_outputs = self._n_network_outputs(likelihood, t)
+            likelihood.targets(t, torch.zeros(len(t), n_outputs, dtype=self._dtype, device=t.device))
+            if not likelihood.has_true_targets:
+                few = slice(None, None, -(-len(t) // _ENOUGH_ROWS))  # rows are sorted: every so many are a fair sample
+                offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
+            for encoding in ways:
+                label = encoding.name if len(recipe.likelihoods) == 1 else f"{name}, {encoding.name}"
+                x = self._encoded(encoding, rows)
+                found.append(Candidate(label, x, (*recipe.hidden, n_outputs), likelihood, recipe.course, offset))
+                encodings.append(encoding)
+        return encodings, found
+
+    def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
+        return int(likelihood.n_outputs(t))
+
+    def _remember(self, found: TableFit, kept: Sequence[Candidate]) -> None:
+        """The course of the training, as attributes."""
+        names = {cls: name for name, cls in LIKELIHOODS.items()}
+        stacks = tuple(
+            Stack(names[type(c.likelihood)], tuple(p.sizes), tuple(layer.prior_variance for layer in p.layers))
+            for c, p in zip(kept, found.posteriors, strict=True)
+        )
+        self.recipe_ = self.recipe_.with_stacks(stacks)
+        self.candidate_scores_ = found.scores
+        self.n_iter_ = max(course.step for course in found.courses)
+        self.n_seen_, self._stream = self.recipe_.n_rows, None
+        self.refused_ = sum(course.refused for course in found.courses)
+        self.loss_curve_ = found.losses
+        self.validation_steps_ = [step for step, _ in found.validation]
+        self.validation_scores_ = [score for _, score in found.validation]
+
+    def _check_parameters(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
+        for name in ("n_members", "n_samples", "max_iter", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name in ("step_size", "prior_variance"):
+            value = getattr(self, name)
+            if callable(value) or not value > 0:
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+        if self.n_bins is not None and self.n_bins < 0:
+            raise ValueError(f"n_bins must be 0 or more, got {self.n_bins}")
+        fraction = self.validation_fraction
+        if fraction is not None and not 0.0 <= fraction < 1.0:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {fraction}")
+
+    def _n_jobs(self) -> int:
+        """scikit-learn's convention: None is one for each core here, −1 too."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores if self.n_jobs in (None, -1) else max(1, int(self.n_jobs))
+
+    def _start(self, X: Array, values: Array, weight: Array) -> None:
+        """Scales and settings for the data at hand."""
+        self._learn_scales(values, weight)
+        self._learn_input_scales(X, weight)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.recipe_ = make_recipe(
+            self.get_params(),
+            n_rows=float(weight.sum()),
+            n_distinct=len(X),
+            n_columns=X.shape[1],
+            n_outputs=self._n_outputs(values),
+            likelihoods=self._likelihood_names(),
+            seed=seed,
+        )
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """One step on one batch, with nothing held out. The first batch sets the scales of inputs and targets."""
+        first = not hasattr(self, "posterior_")
+        self._check_parameters()
+        rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
+        weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
+        values = self._values(y_all, learn=first, classes=classes)
+        if first:
+            self._start(rows, values, weight)
+            self.encodings_ = [Encoding.learn(rows, 0, weight)]
+            self.n_iter_, self.n_seen_, self.refused_, self.loss_curve_ = 0, 0.0, 0, []
+            self.validation_steps_, self.validation_scores_, self.candidate_scores_ = [], [], {}
+        batch = self._encoded(self.encodings_[0], rows), self._target_tensor(values), self._tensor(weight)
+        if getattr(self, "_stream", None) is None:
+            self._stream = self._new_stream(batch, first=first)
+        self.loss_curve_.append(-self._stream.step(*batch))
+        self.n_iter_, self.n_seen_ = self.n_iter_ + 1, self._stream.n_seen
+        self.posterior_ = self._stream.posterior(self.recipe_.seed)
+        if first:
+            stack, name = self.posterior_.stacks[0], self.recipe_.likelihoods[0]
+            variances = tuple(layer.prior_variance for layer in stack.layers)
+            self.recipe_ = self.recipe_.with_stacks((Stack(name, tuple(stack.sizes), variances),))
+        return self
+
+    def _new_stream(self, batch: tuple[Tensor, Tensor, Tensor], *, first: bool) -> Stream:
+        """At the start of a stream, or where a fitted or loaded model goes on."""
+        recipe, (x, t, w) = self.recipe_, batch
+        likelihood = LIKELIHOODS[recipe.likelihoods[0] if first else self.likelihood_]()
+        generator = torch.Generator(device=self._device).manual_seed(recipe.seed)
+        if first:
+            n_outputs = self._n_network_outputs(likelihood, t)
+            means = initial_means(recipe.n_members, [x.shape[1], *recipe.hidden, n_outputs], generator, self._dtype)
+            offset = None if likelihood.has_true_targets else best_constant(likelihood, t, w, n_outputs).to(self._dtype)
+            return Stream(means, recipe.activation, likelihood, recipe.course, batch, generator, offset)
+        if len(self.posterior_.stacks) > 1:  # a stream has one way of seeing rows
+            self.posterior_ = replace(
+                self.posterior_, stacks=self.posterior_.stacks[:1], likelihoods=self.posterior_.likelihoods[:1]
+            )
+            self.encodings_, self.recipe_ = self.encodings_[:1], recipe.with_stacks(recipe.stacks[:1])
+        means = [layer.mean.to(self._dtype) for layer in self.posterior_.stacks[0].layers]
+        stream = Stream(means, recipe.activation, likelihood, recipe.course, batch, generator, self.posterior_.offset)
+        stream.go_on_from(self.posterior_, self.n_seen_, self.n_iter_)
+        return stream
+
+    def _likelihood_names(self) -> tuple[str, ...]:
+        """Those to try."""
+        raise NotImplementedError

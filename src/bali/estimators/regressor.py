@@ -1,0 +1,159 @@
+"""Regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor
+
+from bali.estimators.base import BALIEstimator
+from bali.estimators.distributional import Array, RegressionEstimator
+from bali.estimators.model_schema import BALI_REGRESSOR
+from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.predictive import metrics
+from bali.predictive.likelihoods import durations
+from bali.predictive.mixtures import Predictive
+
+#: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
+DURATIONS = ("weibull", "log_normal_duration")
+
+
+class BALIRegressor(RegressionEstimator, BALIEstimator):
+    """Regression with a full predictive distribution, for one or several outputs. Nothing has to be set.
+
+    Several ways to show the columns to a network are tried side by side, each with a few independently started networks;
+    held-out rows tell which of them are kept and mixed, whether every row has a noise of its own, and how heavy its tails
+    are. `health()` says what was chosen.
+
+    Parameters
+    ----------
+    hidden_layer_sizes, activation
+        The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity". By default two hidden layers, whose
+        width follows from the size of the table. Rules for this and the other defaults are in `bali.estimators.defaults`.
+    likelihood
+        What an observation is. "auto" is a number with Gaussian or heavier noise, the same for all rows or not, as held-out
+        rows tell. "counts" and "durations" try several families; or one of "poisson", "negative_binomial",
+        "zero_inflated_negative_binomial", "log_normal", "gamma", "beta", "mixture_of_gaussians", "weibull",
+        "log_normal_duration". Durations take scikit-survival's structured y, or an array of two columns: the time, and 1
+        where it was over by then, 0 where it was not over yet.
+    n_bins
+        Bins of each column, beside its value. By default none and several, as held-out rows tell.
+    step_size
+        How far a step goes, in units of each output's root-mean-square gradient.
+    prior_variance
+        Of a weight, times the number of weights that its output is a sum of.
+    batch_size, max_iter
+        Rows of a step, and steps: by default from the number of rows.
+    validation_fraction
+        Of the rows, in each of the groups that some members hold out; 0 holds out none.
+    n_members
+        Independently started networks for each way of seeing the table that is tried.
+    n_samples
+        Weight samples for a prediction, where it has no closed form.
+    n_jobs
+        Threads of wide networks; by default one for each core.
+    warm_start
+        Go on from the last `fit`.
+    random_state, device, verbose
+        As in scikit-learn; the device "auto" is a GPU where there is one; `verbose=1` shows a progress bar.
+
+    Attributes
+    ----------
+    encoding_, likelihood_, candidate_scores_
+        What was kept, and the log-likelihood of held-out rows by all that was tried.
+    n_iter_, loss_curve_, validation_steps_, validation_scores_
+        The course of the training; scores are log-likelihoods per row of standardised targets.
+    """
+
+    file_schema = BALI_REGRESSOR
+
+    def _likelihood_names(self) -> tuple[str, ...]:
+        known = [name for name in LIKELIHOODS if name != "categorical"]
+        if self.likelihood in CHOICES:
+            return CHOICES[self.likelihood]
+        if self.likelihood not in known:
+            raise ValueError(f"likelihood must be one of {', '.join([*CHOICES, *known])}; got {self.likelihood!r}")
+        return (self.likelihood,)
+
+    @property
+    def _has_durations(self) -> bool:
+        return self.likelihood in ("durations", *DURATIONS)
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool) -> tuple[Array, Array]:
+        if not self._has_durations:
+            return super()._checked(X, y, min_rows=min_rows, reset=reset)
+        finite: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        rows = validate_data(self, X, ensure_min_samples=min_rows, reset=reset, **finite)
+        bounds = self._bounds(y)
+        check_consistent_length(rows, bounds)
+        return rows, bounds.numpy()
+
+    def _values(self, y: Array, *, learn: bool, classes: ArrayLike | None = None) -> Array:
+        values = super()._values(y, learn=learn, classes=classes)
+        if self._has_durations and learn:
+            self.n_outputs_, self._y_is_1d = 1, True
+        return values
+
+    def _learn_scales(self, values: Array, weight: Array | None = None) -> None:
+        if self._likelihood_names() == ("gaussian",):
+            super()._learn_scales(values, weight)
+            return
+        d = 1 if self._has_durations else values.shape[1]
+        self.target_mean_, self.target_scale_ = np.zeros(d), np.ones(d)
+
+    def _target_tensor(self, values: Array) -> Tensor:
+        if self._likelihood_names() == ("gaussian",):
+            return super()._target_tensor(values)
+        return torch.as_tensor(values, dtype=torch.float64, device=self._device)
+
+    def _n_outputs(self, values: Array) -> int:
+        return 1 if self._has_durations else super()._n_outputs(values)
+
+    # --- what is asked of counts and durations ------------------------------------------------------------------------
+
+    def predict_median(self, X: ArrayLike) -> Array:
+        """Of a new observation: half of them are below."""
+        return self._gather(X, lambda p: p.median)[0]
+
+    def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
+        """Probabilities of lasting longer than each of these times, (n, len(times)); of durations."""
+        check_is_fitted(self, "posterior_")
+        if not self._has_durations:
+            raise ValueError(f"likelihood={self.likelihood!r} has no survival function; durations have one")
+        at = torch.as_tensor(np.atleast_1d(np.asarray(times, dtype=np.float64)))
+        if at.dim() != 1 or not bool(((at >= 0) & at.isfinite()).all()):
+            raise ValueError("times must be a list of numbers that are not negative")
+        parts = [self._original(chunk).survival(at).double().cpu().numpy() for chunk in self._chunks(X)]
+        return np.concatenate(parts)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R² of the means; of counts, the share D² of the Poisson deviance that they explain; of durations, the concordance.
+
+        D² is 1 at best and 0 for the mean of y; a concordance is 0.5 for guesses.
+        """
+        if self._has_durations:
+            if sample_weight is not None:
+                raise ValueError("the concordance of durations takes no sample_weight")
+            return metrics.concordance(self.pred_dist(X), self._bounds(y))
+        if set(self._likelihood_names()) <= set(CHOICES["counts"]):
+            mean = np.maximum(self.predict(X), np.finfo(np.float64).tiny)
+            return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=1.0))
+        return float(super().score(X, y, sample_weight))
+
+    @staticmethod
+    def _bounds(y: ArrayLike) -> Tensor:
+        """Of durations, from when on and until when each may have ended, (n, 2)."""
+        given = np.asarray(y)
+        if given.dtype.names is not None:
+            return durations(given)
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise ValueError("durations are an array of two columns, time and event, or scikit-survival's structured array")
+        return durations(given[:, 0], given[:, 1])
+
+    def _original(self, predictive: Predictive) -> Any:
+        return super()._original(predictive) if self.likelihood_ == "gaussian" else predictive
