@@ -89,7 +89,7 @@ class Columns:
         parts += [gone.astype(np.float64) for c, gone in zip(self.numeric, missing, strict=True) if c.has_missing]
         for column in self.categorical:
             text = pd.Series(cells[column.name], dtype=object).fillna(MISSING)
-            codes = pd.Categorical(text, categories=column.categories).codes
+            codes = text.map({value: number for number, value in enumerate(column.categories)}).to_numpy(dtype=np.float64)
             parts += [(codes == number).astype(np.float64) for number in range(len(column.categories))]
         return np.column_stack(parts)
 
