@@ -9,6 +9,7 @@ from bali.inference.schema import (
     COUNT,
     NOTHING,
     RATE,
+    Check,
     Choice,
     Either,
     ListOf,
@@ -63,7 +64,7 @@ def check_record(record: Any, target: Target, place: str) -> None:
     """Raises a `SchemaError` if it is not one that `bali fit` of this target makes."""
     by_task = {"classification": _of_classes(list(target.classes)), "durations": _DURATIONS}
     holdout = by_task.get(target.task, _REGRESSION)
-    fields = {
+    fields: dict[str, Check] = {
         "target": Choice([target.name]),
         "task": Choice([target.task]),
         "source": Text(),

@@ -131,7 +131,7 @@ def _events(column: pd.Series) -> NDArray[np.float64]:
     _refuse(
         column, found.isna().to_numpy(), "events must be 1 where it was over and 0 where it was not over yet", "correct it"
     )
-    return found.to_numpy(dtype=np.float64)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _refuse(column: pd.Series, wrong: NDArray[np.bool_], rule: str, remedy: str) -> None:
