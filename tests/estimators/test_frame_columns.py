@@ -50,7 +50,7 @@ def fitted() -> BALIRegressor:
 
 def features(made: pd.DataFrame) -> pd.DataFrame:
     numbers, texts = split_texts(made, None)
-    cells = named_cells(numbers.to_numpy(dtype=float), texts, made.columns)
+    cells = named_cells(numbers.to_numpy(dtype=float), texts, list(made))
     columns = learn_columns(cells)
     return pd.DataFrame(columns.features(cells), columns=columns.feature_names)
 

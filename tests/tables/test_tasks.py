@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
+from bali.predictive.durations import DurationPredictive
 from bali.predictive.likelihoods import NegativeBinomial, Weibull
 from bali.tables.errors import TableError
 from bali.tables.prediction_columns import prediction_columns
@@ -76,6 +77,7 @@ def test_columns_and_scores_of_durations() -> None:
     z = torch.zeros(2, 60, 2)
     z[:, :, 0] = torch.linspace(0.0, 2.0, 60)
     predictive = Weibull().predictive(z)
+    assert isinstance(predictive, DurationPredictive)
     target, _ = learn_target(WEEKS, "auto", FOUND)
     columns = prediction_columns(predictive, target, 0.9, [1.0, 4.0])
     assert list(columns) == ["median", "mean", "lower", "upper", "survival_1", "survival_4"]

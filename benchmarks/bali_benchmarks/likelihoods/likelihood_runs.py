@@ -71,8 +71,8 @@ def _noise_by_column(job: Job) -> dict[str, float]:
     y, target = (m + s * rng.normal(size=len(m)) for m, s in (law(X), law(Z)))
     predictive = BALIRegressor(random_state=job.split).fit(X, y).pred_dist(Z)
     m, s = law(Z)
-    constant = stats.norm.logpdf(target, m, np.sqrt((s**2).mean())).mean()
-    truth = {"truth": float(stats.norm.logpdf(target, m, s).mean()), "constant": float(constant)}
+    constant = np.mean(stats.norm.logpdf(target, m, np.sqrt((s**2).mean())))
+    truth = {"truth": float(np.mean(stats.norm.logpdf(target, m, s))), "constant": float(constant)}
     return {"log_likelihood": metrics.log_likelihood(predictive, target)} | truth
 
 
@@ -133,7 +133,8 @@ def _unemployment(job: Job) -> dict[str, float]:
     X, t, over = data["X"], data["time"], data["event"] == 1
     train, test = train_test_split(np.arange(len(X)), test_size=0.2, random_state=job.split)
     y, target = durations(t[train], over[train]), durations(t[test], over[test])
-    grid = np.linspace(*np.quantile(t[test], [0.05, 0.8]), 100)
+    first, last = np.quantile(t[test], [0.05, 0.8])
+    grid = np.linspace(float(first), float(last), 100)
     if job.method == "Cox":
         cox = Cox().fit(X[train], t[train], over[train])
         survival, order = cox.survival(X[test], grid), -cox.risk(X[test])

@@ -37,7 +37,7 @@ class LinearModel:
             p = torch.tensor(parameters, requires_grad=True)
             value = -self.likelihood.log_prob(self._outputs(x, p, n_weights), y).mean()
             value = value + _PENALTY * p[1:n_weights].square().sum()
-            value.backward()
+            value.backward()  # type: ignore[no-untyped-call]
             assert p.grad is not None
             return float(value), p.grad.numpy()
 
@@ -74,7 +74,7 @@ class Cox:
             risk = x @ w
             at_risk = torch.logcumsumexp(risk, 0)[last]
             value = -(risk - at_risk)[over].sum() / len(x) + _PENALTY * w.square().sum()
-            value.backward()
+            value.backward()  # type: ignore[no-untyped-call]
             assert w.grad is not None
             return float(value), w.grad.numpy()
 

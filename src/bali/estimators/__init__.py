@@ -1,7 +1,7 @@
-"""BALI for tables of numbers: scikit-learn estimators whose predictions are distributions.
+"""BALI for tables: scikit-learn estimators whose predictions are distributions.
 
-Knows arrays, the rules that turn the size of a table into a recipe, and model files. Does not know CSV files, names of
-categories or missing cells.
+Knows arrays and frames, the rules that turn the size of a table into a recipe, and model files. Does not know CSV files or
+dates.
 """
 
 from bali.estimators.base import BALIEstimator

@@ -52,6 +52,5 @@ class FrameInputs(DistributionalEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = True  # not "categorical": scikit-learn's checks would then try whole numbers only
         return tags

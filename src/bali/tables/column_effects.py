@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bali.predictive.durations import DurationPredictive
 from bali.predictive.family_predictive import FamilyPredictive
@@ -26,7 +27,7 @@ from bali.tables.table_scores import observed_tensor
 N_ROWS, N_POINTS, MAX_CATEGORIES, MAX_COLUMNS = 64, 11, 8, 60
 #: Rows whose log-likelihood is compared, and weight samples for all of this.
 N_SCORED, N_SAMPLES = 400, 32
-_BAND = (0.05, 0.95)
+_BAND, LEAST_LOG_PROB = (0.05, 0.95), -1e6
 
 
 def column_effects(
@@ -40,10 +41,10 @@ def column_effects(
     samples = estimator.n_samples
     estimator.set_params(n_samples=min(samples, N_SAMPLES))
     try:
-        known = model.predictive(few).log_prob(observed).double().cpu().numpy()
+        known = _log_prob(model, few, observed)
         for column in model.encoder.columns[:MAX_COLUMNS]:
             dealt = few.assign(**{column.name: few[column.name].to_numpy()[rng.permutation(len(few))]})
-            loss = known - model.predictive(dealt).log_prob(observed).double().cpu().numpy()
+            loss = known - _log_prob(model, dealt, observed)
             importance = {"importance": float(loss.mean()), "error": float(loss.std() / np.sqrt(len(loss)))}
             effect = _effect(model, rows, column, frame[column.name])
             if effect is not None:
@@ -53,6 +54,12 @@ def column_effects(
     finally:
         estimator.set_params(n_samples=samples)
     return sorted(found, key=lambda effect: -effect["importance"])
+
+
+def _log_prob(model: TableModel, frame: pd.DataFrame, observed: Tensor) -> NDArray[np.float64]:
+    """Of each row; what cannot be at all counts as very unlikely."""
+    found: NDArray[np.float64] = model.predictive(frame).log_prob(observed).double().cpu().numpy().clip(LEAST_LOG_PROB)
+    return found
 
 
 def _effect(model: TableModel, rows: pd.DataFrame, column: Column, cells: pd.Series) -> dict[str, Any] | None:

@@ -81,13 +81,14 @@ def check_record(record: Any, target: Target, place: str) -> None:
         "columns": ListOf(_EFFECT),
         "inputs": MapOf(_RANGE),
     }
-    Record(fields)(record, place)
-    for number, effect in enumerate(record["columns"]):
+    Record(fields, optional=["checks", "columns", "inputs"])(record, place)
+    for number, effect in enumerate(record.get("columns", [])):
         if len({len(effect[name]) for name in ("at", "mean", "low", "high", "noise") if name in effect}) > 1:
             raise SchemaError(f"{place}.columns[{number}] has points and curves of different length")
-    survival = record["checks"].get("survival", {"times": [], "groups": []})
+    checks = record.get("checks", {})
+    survival = checks.get("survival", {"times": [], "groups": []})
     curves = [group[name] for group in survival["groups"] for name in ("predicted", "observed")]
-    bars = record["checks"].get("rootogram", {})
+    bars = checks.get("rootogram", {})
     if any(len(curve) != len(survival["times"]) for curve in curves) or len({len(bar) for bar in bars.values()}) > 1:
         raise SchemaError(f"{place}.checks has curves of different length")
     columns = {name: len(column) for name, column in record["holdout"].items() if name != "classes"}

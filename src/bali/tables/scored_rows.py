@@ -93,14 +93,14 @@ def rootogram(predictive: Predictive, y: NDArray[np.float64]) -> dict[str, list[
         last = torch.full((predictive.n_rows,), float(start + width - 1), dtype=torch.float64)
         below.append(predictive.cdf(last).double().cpu().numpy().sum(0))
     observed = np.bincount((y // width).astype(int), minlength=len(at))
-    expected = np.diff(np.concatenate(below))
+    expected = np.diff(np.concatenate(below)).clip(0.0)  # of rounding
     return {"at": at.tolist(), "expected": expected.tolist(), "observed": observed.astype(float).tolist()}
 
 
 def survival_by_risk(predictive: DurationPredictive, y: NDArray[np.float64]) -> dict[str, Any]:
     """Of rows with a short, a middling and a long median: the mean of their survival curves, and Kaplan and Meier's."""
     times = np.linspace(0.0, np.quantile(y[:, 0], 0.95), N_TIMES)
-    survival = predictive.survival(torch.as_tensor(times)).double().cpu().numpy()
+    survival = predictive.survival(torch.as_tensor(times)).double().cpu().numpy().clip(0.0, 1.0)
     order = np.argsort(predictive.median[:, 0].double().cpu().numpy(), kind="stable")
     groups = []
     for rows in np.array_split(order, N_GROUPS) if len(order) >= 10 * N_GROUPS else [order]:

@@ -72,7 +72,7 @@ class Scores:
     def _of_numbers(
         self, predictive: Predictive, observed: Tensor, y: NDArray[np.float64]
     ) -> dict[str, NDArray[np.float64]]:
-        found = {"pit": metrics.pit(predictive, observed, self._generator)[:, 0]}
+        found = {"pit": metrics.pit(predictive, observed, self._generator)[:, 0].clip(0.0, 1.0)}
         if isinstance(predictive, DurationPredictive):
             median, survival = predictive.median[:, 0], predictive.survival(torch.as_tensor(self._times))
             # Of rows that were not over yet nobody knows whether they are inside: by their transforms.

@@ -112,8 +112,8 @@ def read_holdout(record: Mapping[str, Any]) -> Holdout | None:
         return values
 
     if record["task"] == "durations":
-        names = ("y", "event", "median", "low", "high", "pit")
-        return DurationHoldout(list(held["row"]), **{name: column(name) for name in names})
+        of_durations = ("y", "event", "median", "low", "high", "pit")
+        return DurationHoldout(list(held["row"]), **{name: column(name) for name in of_durations})
     if record["task"] in ("regression", "counts"):
         names = ("y", "mean", "std", "low", "high", "epistemic", "aleatoric", *(["pit"] if "pit" in held else []))
         return RegressionHoldout(list(held["row"]), **{name: column(name) for name in names})
