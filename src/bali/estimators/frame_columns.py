@@ -89,7 +89,8 @@ class Columns:
         parts += [gone.astype(np.float64) for c, gone in zip(self.numeric, missing, strict=True) if c.has_missing]
         for column in self.categorical:
             text = pd.Series(cells[column.name], dtype=object).fillna(MISSING)
-            codes = pd.Index(column.categories, dtype=object).get_indexer(pd.Index(text))  # −1 for values that are none of these
+            known = pd.Index(column.categories, dtype=object)
+            codes = known.get_indexer(pd.Index(text))  # −1 for values that are none of these
             parts += [(codes == number).astype(np.float64) for number in range(len(column.categories))]
         return np.column_stack(parts)
 
