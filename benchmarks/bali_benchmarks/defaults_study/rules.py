@@ -49,8 +49,9 @@ def _encodings() -> tuple[str, str]:
     few, more = (_listed(defaults.bins(n, COLUMNS)) for n in (SMALL, WIDER_FROM))
     return "Encodings", (
         f"Two ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
-        f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, beside "
-        "the column itself; and a linear model. A bin has a slope of its own, so that networks find steps and peaks. A way that is "
+        f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in "
+        "all, beside the column itself; and a linear model. A bin has a slope of its own, so that networks find steps and "
+        "peaks. A way that is "
         "clearly behind on the held-out rows, by two standard errors between members, stops early; what cannot be told from "
         f"the best at the end, by one, is mixed with it. With {MANY} columns or more there are no bins: one column alone "
         "says little there."
