@@ -268,7 +268,7 @@ def test_page_says_what_the_lines_say() -> None:
     assert "Sets: yacht, energy; up to 2 splits of each." in " ".join(page.split())
     assert "| yacht | -1.500 ± 0.500 |" in page
     assert "| BALI, defaults | 20 | 30.0 | 10.0 |" in page
-    assert "| yacht | 277 | 6 | 50 and 50 | 10 | 1 and 40 | 277 | 0.5 |" in page
+    assert "| yacht | 277 | 6 | 64 and 64 | 10 | 0 and 16 | 1,000 | 128 |" in page
     assert "quick run" not in page
     assert "quick run" in to_markdown([line | {"quick": True} for line in synthetic()])
 

@@ -112,12 +112,16 @@ def test_every_section_and_figure_is_there(name: str) -> None:
 
 @each_case
 def test_what_was_trained(case: Any) -> None:
-    _, record = case()
+    model, record = case()
     page = page_of(case)
     facts = " | ".join(page.text("dd"))
     assert "houses.csv" in facts
     assert "180: 120 to learn from, 60 held out" in facts
-    assert "2 networks of 3 → 10 → " in facts
+    sizes = model.recipe_.stacks[0].layer_sizes  # what was kept: a network, or a linear model
+    assert f"2 networks of {' → '.join(map(str, sizes))} units ({'gelu' if len(sizes) > 2 else 'linear'})" in facts
+    titles = page.text("dt")
+    assert "Networks" not in titles  # once is enough
+    assert len(set(titles)) == len(titles)
     assert "60 steps, 2 seconds" in facts
     assert all(feature in page.text("li") for feature in record["features"])
     assert record["notes"][0] in page.text("li")

@@ -70,7 +70,8 @@ def table_health(
         noise = "the same in every row" if posterior.row_noise is None else "of each row its own"
         tails = "" if posterior.noise_dof is None else f", tails of {posterior.noise_dof:.0f} degrees of freedom"
         chosen["noise"] = noise + tails
-    chosen["networks"] = f"{posterior.n_members} of {'-'.join(str(width) for width in recipe.stacks[0].layer_sizes)}"
+    shapes = dict.fromkeys("-".join(map(str, stack.layer_sizes)) for stack in recipe.stacks)
+    chosen["networks"] = f"{posterior.n_members} of {' and '.join(shapes)}"
     if len(scores) > 1:
         chosen["held-out log-likelihood"] = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
     layers = []

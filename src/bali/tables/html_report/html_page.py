@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,12 +67,15 @@ def _about(model: BALIEstimator) -> dict[str, Any]:
     return {
         "kind": type(model).__name__,
         "members": model.n_members_,
-        "sizes": [str(size) for size in model.recipe_.stacks[0].layer_sizes],
-        "activation": model.activation,
+        "shapes": list(dict.fromkeys(_shape(stack.layer_sizes, model.activation) for stack in model.recipe_.stacks)),
         "steps": model.n_iter_,
         "watched": bool(model.validation_scores_),
         "settings": {name: wording.setting(value) for name, value in model.get_params().items()},
     }
+
+
+def _shape(sizes: Sequence[int], activation: str) -> str:
+    return f"{' → '.join(map(str, sizes))} units ({activation if len(sizes) > 2 else 'linear'})"
 
 
 def _learning(model: BALIEstimator) -> Picture | None:

@@ -92,4 +92,6 @@ def health(found: TableHealth, of_columns: Mapping[str, str]) -> dict[str, Any]:
         ]
         for layer in found.layers
     ]
-    return {"table": Table(heading, rows), "problems": found.problems, "chosen": {**of_columns, **found.chosen}}
+    chosen = {**of_columns, **found.chosen}
+    del chosen["networks"]  # the page has these in words of its own
+    return {"table": Table(heading, rows), "problems": found.problems, "chosen": chosen}
