@@ -226,15 +226,17 @@ class TestTraining:
 
     def test_what_was_chosen_is_told(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
         scores = regressor.candidate_scores_
-        assert set(scores) == {"as it is", "with up to 16 bins a column"}
-        assert max(scores, key=lambda name: scores[name]) in regressor.encoding_
+        others = {"as it is, rough", "a linear model"}
+        assert set(scores) == {"as it is", "with up to 15 bins a column"} | others
+        best = max(scores, key=lambda name: scores[name])
+        assert ("as it is" if best in others else best) in regressor.encoding_
         assert regressor.n_members_ == 2 * len(regressor.encoding_)
         assert regressor.likelihood_ == "gaussian"
         told = str(regressor.health())
         assert all(name in told for name in ("as it is", "noise", "networks", "gaussian"))
         only = BALIRegressor(**QUICK, n_bins=0).fit(*curve)
-        assert only.encoding_ == ["as it is"]
-        assert len(only.candidate_scores_) == 1
+        assert set(only.encoding_) == {"as it is"}
+        assert set(only.candidate_scores_) == {"as it is"} | others
 
     def test_bins_are_chosen_where_a_column_has_steps(self) -> None:
         rng = np.random.default_rng(0)

@@ -53,7 +53,9 @@ def _tried(rng: random.Random, kind: str, folder: Path) -> str:
         raise FaultError(f"{kind}, {how}: it said {failed[:100]!r}, and it was done")
     if not failed and not is_new():
         raise FaultError(f"{kind}, {how}: nothing was done, and nothing said")
-    made = {commands.MODEL} if kind == "fit" and not failed else {"checkpoint"} if kind == "checkpoint" else set()
+    made = {commands.MODEL} if kind == "fit" and not failed else set[str]()
+    if kind == "checkpoint":  # a finished member has its own file beside it
+        made = {"checkpoint", "checkpoint.0"}
     if left - set(before) - made:
         raise FaultError(f"{kind}, {how}: left behind {sorted(left - set(before))}")
     again = work()

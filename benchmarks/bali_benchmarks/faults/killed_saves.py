@@ -49,7 +49,7 @@ def killed_checkpoint(seed: int, folder: Path) -> str:
         if path.exists():
             files.read(path, KIND)  # which is whole, or an error
     found = means(fitted_network(EPOCHS, path))
-    commands.check_alone(folder, path.name)
+    commands.check_alone(folder, path.name, f"{path.name}.0")  # a finished member has its own file
     if not np.array_equal(found, uninterrupted()):
         raise FaultError("checkpoint: a resumed training ends elsewhere")
     return f"checkpoint {'killed' if was_killed else 'done before'}"

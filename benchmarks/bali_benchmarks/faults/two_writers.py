@@ -56,7 +56,7 @@ def two_writers(seed: int, folder: Path) -> str:
     if one_dies:
         writers[-1]()  # the next one removes what was left
         whole()
-    commands.check_alone(folder, commands.TABLE, commands.MODEL, commands.OUT, "model.bali", "checkpoint")
+    commands.check_alone(folder, commands.TABLE, commands.MODEL, commands.OUT, "model.bali", "checkpoint", "checkpoint.0")
     return f"{kind}{', one killed' if one_dies else ''}"
 
 
