@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -303,6 +304,6 @@ class BALIEstimator(FittedTable):
         stream.go_on_from(self.posterior_, self.n_seen_, self.n_iter_)
         return stream
 
+    @abstractmethod
     def _likelihood_names(self) -> tuple[str, ...]:
         """Those to try."""
-        raise NotImplementedError
