@@ -1,6 +1,6 @@
 # make demo   fit and draw the synthetic examples into demo/
 # make test   lint, types, tests
-# make slow   the tests that take minutes
+# make slow   the tests that take minutes, and properties on new examples
 # make peers  the packages that `bali-benchmarks peers` and the Laplace baselines compare with
 # make docs   run the commands in docs/command-line.md and put in what they print
 # make site   the site, tutorials run, into build/site
@@ -32,7 +32,8 @@ tests: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal -rs
 
 slow: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/pytest -m slow
+	$(ONE_THREAD) BALI_EXAMPLES=new $(BIN)/pytest -m slow
+	$(ONE_THREAD) BALI_EXAMPLES=new $(BIN)/pytest -n auto --dist worksteal -m hypothesis
 
 # laplace-torch asks for torchvision and does not use it; one that was built for another torch cannot be imported beside it.
 peers: $(INSTALLED)

@@ -1,10 +1,17 @@
 """One thread a test run: the matrices are small, and threads would only wait for each other."""
+# ruff: noqa: E402 — settings of hypothesis hold for what is imported after them
 
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
+
+# A change is judged by the same examples each time; `make slow` looks for new ones.
+settings.register_profile("same examples", derandomize=True, database=None)
+settings.register_profile("new examples", derandomize=False)
+settings.load_profile(os.environ.get("BALI_EXAMPLES", "same") + " examples")
 
 from support.houses import DEAR, PRICE, QUICK, run, write_houses
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ def learnt(X: Array, n_bins: int) -> Encoding:
 
 @fast
 @given(columns, bins)
+@example(np.array([[0.0], [-5e11], [-1.0], [0.5]]), 3)  # the last edge is within rounding of the one before
 def test_places_are_bounded_and_grow_with_the_column(X: Array, n_bins: int) -> None:
     encoding = learnt(X, n_bins)
     beyond = np.concatenate([np.sort(X, 0), X.max(0, keepdims=True) + 1e13])

@@ -83,9 +83,9 @@ def _edges(column: Array, n_bins: int, weight: Array) -> Array:
         values = np.unique(np.concatenate([values[:1], values[inner], values[-1:]]))
     widths = np.diff(values)
     # An edge so close to the next one that their distance is rounding would give places that are not numbers.
-    keep = np.concatenate([[True], widths > 1e-12 * max(np.ptp(values), np.finfo(float).tiny)])
-    values = values[keep]
-    return values if len(values) > 2 else np.zeros(0)
+    kept = values[np.concatenate([[True], widths > 1e-12 * max(np.ptp(values), np.finfo(float).tiny)])]
+    kept[-1] = values[-1]  # the last bin ends where the rows do, also if its edge is one of these
+    return kept if len(kept) > 2 else np.zeros(0)
 
 
 def distinct(encodings: Sequence[Encoding]) -> list[Encoding]:
