@@ -56,7 +56,9 @@ def passed(
 ) -> StackPass:
     z, inputs, outputs = forward([layer.mean for layer in layers], nn.Tanh(), x)
     _, gradient = (likelihood or Bernoulli()).evaluate(z.detach(), y.expand(len(z), *y.shape))
-    return StackPass(inputs, backward(outputs, gradient * weight[..., None]), weight)
+    total = weight.sum(-1)
+    share = weight / total[:, None]
+    return StackPass(inputs, backward(outputs, gradient * share[..., None]), share, total)
 
 
 def dense_steps(n_steps: int, member: int, x: Array, y: Array, weight: Array) -> list[Array]:
@@ -112,7 +114,7 @@ def test_a_proposal_is_that_of_joint_py() -> None:
     layers = take_in(start(), passed(start(), x, y, weight), 1, PACE)
     n_data = torch.full((K,), 123.0, dtype=torch.float64)
     for layer in layers:
-        steps, divergences = proposed_step(layer, n_data, PACE)
+        steps, _, divergences = proposed_step(layer, n_data, PACE)
         assert layer.inputs is not None
         assert layer.gradients is not None
         assert layer.drive is not None
@@ -235,8 +237,8 @@ def test_each_member_has_a_bound_of_its_own_and_refuses_what_is_not_finite() -> 
 def test_gradients_that_grow_suddenly_are_not_averaged_away() -> None:
     x, y, weight = rows()
     layers = start()
-    small = passed(layers, x, y, weight * 1e-3)
-    small = replace(small, weight=weight)  # gradients of a thousandth
+    usual = passed(layers, x, y, weight)
+    small = replace(usual, gradients=[1e-3 * g for g in usual.gradients])
     for step in range(1, 9):
         layers = take_in(layers, small, step, PACE)
     after = take_in(layers, passed(layers, x, y, weight), 9, PACE)

@@ -34,6 +34,8 @@ class StackLayer:
     inputs: Symmetric | None = None  # A, (K, D_x, D_x)
     inputs_are_known: bool = False  # A is that of all rows, as of a layer that sees the data themselves
     gradients: Tensor | None = None  # S, (K, D_y, D_y)
+    rms: Tensor | None = None  # of the gradients of each unit, from S, (K, D_y)
+    steepness: Tensor | None = None  # tr(ΔᵀAΔS) / tr(ΔᵀAΔ) of the last step that S was new at, (K,)
     drive: Tensor | None = None  # V
     damped: Symmetric | None = None  # A + δI, with its inverse
     damping: Tensor | None = None  # δ, (K,)
@@ -41,11 +43,12 @@ class StackLayer:
 
 @dataclass(frozen=True)
 class StackPass:
-    """What a batch says about every layer: sums over rows of each member."""
+    """What a batch says about every layer."""
 
     inputs: list[Tensor]  # of each layer, (K, n, D), without the ones
-    gradients: list[Tensor]  # at each layer's outputs, times the rows' weights
-    weight: Tensor  # (K, n)
+    gradients: list[Tensor]  # at each layer's outputs, times the rows' shares
+    share: Tensor  # (K, n), of each row in its member's weight of the batch
+    total: Tensor  # (K,), that weight
 
 
 def forward(means: Sequence[Tensor], activation: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
@@ -82,19 +85,21 @@ def with_known_inputs(layer: StackLayer, x: Tensor, weight: Tensor, pace: Pace) 
 
 def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace) -> list[StackLayer]:
     """The averages after one more batch; `step` counts from 1. The first values are plain means of all so far."""
-    fresh = step <= _FRESH_AT_FIRST or step % _SELDOM == 0
+    fresh = step <= _FRESH_AT_FIRST or step % _SELDOM == 0 or _have_jumped(layers[-1].gradients, seen)
     rate = max(pace.rate if step <= _FRESH_AT_FIRST else 1.0 - (1.0 - pace.rate) ** _SELDOM, 1.0 / step)
-    total = seen.weight.sum(-1).clamp_min(torch.finfo(seen.weight.dtype).tiny)[:, None, None]
     found = []
     for layer, h, g in zip(layers, seen.inputs, seen.gradients, strict=True):
-        drive = torch.cat([h.mT @ g, g.sum(1, keepdim=True)], 1) / total
-        layer = replace(layer, drive=_averaged(layer.drive, drive, max(1.0 - pace.momentum, 1.0 / step)))
-        layer = replace(layer, gradients=_gradients(layer.gradients, g, total, rate if fresh else None))
-        if not layer.inputs_are_known and (fresh or layer.inputs is None):
+        layer = replace(layer, drive=_drive(layer.drive, h, g, max(1.0 - pace.momentum, 1.0 / step)))
+        if fresh:
+            gradients = _gradients(layer.gradients, g, seen.total, rate)
+            squares = gradients.diagonal(dim1=-2, dim2=-1)
+            rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
+            layer = replace(layer, gradients=gradients, rms=rms, steepness=None)
+        if not layer.inputs_are_known and fresh:
             rows = _with_ones(h)
-            gram = (rows * seen.weight[..., None]).mT @ rows / total
+            gram = (rows * seen.share[..., None]).mT @ rows
             known = None if layer.inputs is None else layer.inputs.values
-            layer = replace(layer, inputs=Dense(_averaged(known, gram, rate), layer.label))
+            layer = replace(layer, inputs=Dense(gram if known is None else known.lerp(gram, rate), layer.label))
         if not layer.inputs_are_known and (layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0):
             assert layer.inputs is not None
             layer = _factored(layer, layer.inputs, pace)
@@ -105,27 +110,41 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
 def advance(layers: Sequence[StackLayer], n_data: Tensor, pace: Pace) -> tuple[list[StackLayer], Tensor]:
     """All layers after one step, and the share (K,) of it that each member took; `n_data` (K,) are the members' N."""
     proposed = [proposed_step(layer, n_data, pace) for layer in layers]
-    divergence = torch.stack([kl for _, kl in proposed]).sum(0)
+    divergence = torch.stack([kl for _, _, kl in proposed]).sum(0)
     share = (pace.kl_bound / divergence.clamp_min(1e-30)).sqrt().clamp_max(1.0)
-    share = torch.where(divergence.isfinite(), share, 0.0)  # a step that would ruin the fit is not taken
-    steps = [torch.where(share[:, None, None] > 0, step * share[:, None, None], 0.0) for step, _ in proposed]
-    return [replace(layer, mean=layer.mean + step) for layer, step in zip(layers, steps, strict=True)], share
+    good = divergence.isfinite()
+    if not bool(good.all()):  # a step that would ruin the fit is not taken
+        share = torch.where(good, share, 0.0)
+        kept = [torch.where(good[:, None, None], step, 0.0) for step, _, _ in proposed]
+        return [replace(layer, mean=_moved(layer, step, share)) for layer, step in zip(layers, kept, strict=True)], share
+    return [
+        replace(layer, mean=_moved(layer, step, share), steepness=steepness)
+        for layer, (step, steepness, _) in zip(layers, proposed, strict=True)
+    ], share
 
 
-def proposed_step(layer: StackLayer, n_data: Tensor, pace: Pace) -> tuple[Tensor, Tensor]:
-    """ΔM (K, D_x, D_y), and the divergence (K,) between old and new outputs that it means, in nats a row."""
+def _moved(layer: StackLayer, step: Tensor, share: Tensor) -> Tensor:
+    return torch.addcmul(layer.mean, step, share[:, None, None])
+
+
+def proposed_step(layer: StackLayer, n_data: Tensor, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
+    """ΔM (K, D_x, D_y), its steepness (K,), and the divergence (K,) between old and new outputs that it means, in nats a
+    row. That is tr(ΔᵀAΔS)/2; how S weighs it changes slowly, and is computed again when there is a new S."""
     assert layer.gradients is not None
+    assert layer.rms is not None
     assert layer.drive is not None
     assert layer.damped is not None
     assert layer.damping is not None
     precision = layer.prior_variance * n_data  # σ² N
-    squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
-    rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
-    scale = (pace.step_size / rms).minimum((layer.damping * precision / pace.prior_share)[:, None])
-    drive = (layer.drive - layer.mean * (pace.prior_share / precision)[:, None, None]) * scale[:, None, :]
+    scale = (pace.step_size / layer.rms).minimum((layer.damping * precision / pace.prior_share)[:, None])
+    drive = torch.addcmul(layer.drive, layer.mean, (-pace.prior_share / precision)[:, None, None]).mul_(scale[:, None, :])
     step = layer.damped.solve(drive)
-    moved = drive - layer.damping[:, None, None] * step
-    return step, 0.5 * ((moved.mT @ step) * layer.gradients).sum((-2, -1))
+    moved = drive.addcmul_(step, layer.damping[:, None, None], value=-1.0)  # AΔ = drive − δΔ
+    length = (moved.flatten(1)[:, None] @ step.flatten(1)[..., None])[:, 0, 0]  # tr(ΔᵀAΔ)
+    steepness = layer.steepness
+    if steepness is None:
+        steepness = ((moved.mT @ step) * layer.gradients).sum((-2, -1)) / length.clamp_min(1e-30)
+    return step, steepness, 0.5 * steepness * length
 
 
 def _factored(layer: StackLayer, inputs: Symmetric, pace: Pace) -> StackLayer:
@@ -135,22 +154,32 @@ def _factored(layer: StackLayer, inputs: Symmetric, pace: Pace) -> StackLayer:
     return replace(layer, damped=damped, damping=damping)
 
 
-def _gradients(known: Tensor | None, g: Tensor, total: Tensor, rate: float | None) -> Tensor:
-    """S with a batch taken in, or without where there is no rate; members whose gradients have grown too fast for an average
-    that remembers small ones have that of the batch."""
+def _drive(known: Tensor | None, h: Tensor, g: Tensor, rate: float) -> Tensor:
+    """The average of XᵀG with a batch taken in."""
     if known is None:
-        return g.mT @ g / total
-    squares = g.square().sum((-2, -1)) / total[:, 0, 0]
-    jumped = squares > _JUMP * known.diagonal(dim1=-2, dim2=-1).sum(-1)
-    if rate is None and not bool(jumped.any()):
-        return known
-    new = g.mT @ g / total
-    kept = known if rate is None else known.lerp(new, rate)
-    return torch.where(jumped[:, None, None], new, kept)
+        return torch.cat([h.mT @ g, g.sum(1, keepdim=True)], 1)
+    new = known * (1.0 - rate)
+    new[:, :-1].baddbmm_(h.mT, g, alpha=rate)
+    new[:, -1].add_(g.sum(1), alpha=rate)
+    return new
 
 
-def _averaged(known: Tensor | None, new: Tensor, rate: float) -> Tensor:
-    return new if known is None else known.lerp(new, rate)
+def _have_jumped(known: Tensor | None, seen: StackPass) -> bool:
+    """Whether some member's gradients at the outputs are far larger than its average tells."""
+    if known is None:
+        return True
+    squares = seen.gradients[-1].square().sum((-2, -1)) * seen.total
+    return bool((squares > _JUMP * known.diagonal(dim1=-2, dim2=-1).sum(-1)).any())
+
+
+def _gradients(known: Tensor | None, g: Tensor, total: Tensor, rate: float) -> Tensor:
+    """S with a batch taken in; members whose gradients have grown too fast for an average that remembers small ones have
+    that of the batch."""
+    new = (g.mT @ g) * total[:, None, None]
+    if known is None:
+        return new
+    squares, average = (values.diagonal(dim1=-2, dim2=-1).sum(-1) for values in (new, known))
+    return torch.where((squares > _JUMP * average)[:, None, None], new, known.lerp(new, rate))
 
 
 def _with_ones(x: Tensor) -> Tensor:

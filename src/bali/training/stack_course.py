@@ -119,6 +119,7 @@ class StackCourse:
         k = len(means[0])
         self.best_score = means[0].new_full((k,), math.inf)  # mean negative log-likelihood of each member's rows
         self.best_noise = self._unit_noise(k)
+        self._noise_factor: tuple[Tensor, Tensor] | None = None  # of which noise, and its factor
         self.losses: list[float] = []
         self.scores: list[tuple[int, float]] = []
         self._batches = self._batch_rows()
@@ -140,12 +141,12 @@ class StackCourse:
         return [layer.mean for layer in self.layers]
 
     def run(self, until: int) -> Iterator[int]:
-        """Steps up to number `until`; yields after each score."""
+        """Steps up to number `until`."""
         while self.step < until:
             self.one_step(next(self._batches))
             if self.step % self.rules.between_scores == 0 or self.step == self.rules.n_steps:
                 self._score()
-                yield self.step
+            yield self.step
 
     def _batch_rows(self) -> Iterator[Tensor]:
         """Shuffled epochs; all rows at once where a batch would be as large."""
@@ -166,17 +167,18 @@ class StackCourse:
             z, inputs, outputs = forward(self.means, self.activation, data.x[rows])
         values, gradient = self._evaluate(z.detach(), data.y[rows])
         total = weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)
-        log_likelihood = ((values * weight).sum(-1) / total).mean().item()
+        row_share = weight / total[:, None]
+        log_likelihood = (values * row_share).sum(-1).mean().item()
         if not math.isfinite(log_likelihood):
             raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in X and y")
         self.losses.append(-log_likelihood)
         with torch.no_grad():
-            gradients = backward(outputs, gradient * weight[..., None])
-            layers = take_in(self.layers, StackPass(inputs, gradients, weight), self.step, pace)
+            gradients = backward(outputs, gradient * row_share[..., None])
+            layers = take_in(self.layers, StackPass(inputs, gradients, row_share, total), self.step, pace)
             self.layers, share = advance(layers, self.n_data, pace)
             self.refused += int((share == 0.0).sum())
             if self.best_noise is not None and not self.scores:
-                self._average_noise(data.y[rows] - z.detach(), weight, total)
+                self._average_noise(data.y[rows] - z.detach(), row_share)
             for decay, average in zip(DECAYS, self.averages, strict=True):
                 torch._foreach_lerp_(average, self.means, max(1.0 - decay, 1.0 / self.step))
 
@@ -184,13 +186,16 @@ class StackCourse:
         if self.best_noise is None:
             z = z if self.offset is None else z + self.offset
             return self.likelihood.evaluate(z, y.expand(len(z), *y.shape))
-        return self.likelihood.evaluate(z, y, linalg.cholesky(self.best_noise, "noise of the observations").to(z.dtype))
+        if self._noise_factor is None or self._noise_factor[0] is not self.best_noise:
+            factor = linalg.cholesky(self.best_noise, "noise of the observations").to(z.dtype)
+            self._noise_factor = (self.best_noise, factor)
+        return self.likelihood.evaluate(z, y, self._noise_factor[1])
 
-    def _average_noise(self, residual: Tensor, weight: Tensor, total: Tensor) -> None:
+    def _average_noise(self, residual: Tensor, row_share: Tensor) -> None:
         """Before the first score the noise is that of the batches."""
         assert self.best_noise is not None
         rows = residual.double()
-        noise = (rows * weight[..., None]).mT @ rows / total[:, None, None]
+        noise = (rows * row_share[..., None]).mT @ rows
         self.best_noise = _floored(self.best_noise.lerp(noise, max(self.rules.rate, 1.0 / self.step)))
 
     @torch.no_grad()
@@ -224,7 +229,7 @@ class StackCourse:
             ]
             self.best_score[member] = self.best_score[source]
             if self.best_noise is not None:
-                self.best_noise[member] = self.best_noise[source]
+                self.best_noise = _with(self.best_noise, member, self.best_noise[source])
 
     def _held_out_score(self, means: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Mean negative log-likelihood (K,) of each member's held-out rows; a regression's noise is their own.

@@ -115,7 +115,8 @@ def train_table(
                     for step in course.run(until):
                         if on_step is not None:
                             total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
-                            score = max(c.scores[-1][1] for c in courses if c.scores) if is_watched else None
+                            scores = [c.scores[-1][1] for c in courses if c.scores]
+                            score = max(scores) if is_watched and scores else None
                             on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
                         if deadline is not None and time.monotonic() > deadline and step < until:
                             raise _TimeIsUp
