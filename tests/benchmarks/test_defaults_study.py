@@ -268,7 +268,7 @@ def test_page_says_what_the_lines_say() -> None:
     assert "Sets: yacht, energy; up to 2 splits of each." in " ".join(page.split())
     assert "| yacht | -1.500 ± 0.500 |" in page
     assert "| BALI, defaults | 20 | 30.0 | 10.0 |" in page
-    assert "| yacht | 277 | 6 | 64 and 64 | 10 | 0 and 16 | 1,000 | 128 |" in page
+    assert "| yacht | 277 | 6 | 64 and 64 | 10 | 0 and 16 | 652 | 128 |" in page
     assert "quick run" not in page
     assert "quick run" in to_markdown([line | {"quick": True} for line in synthetic()])
 
@@ -306,7 +306,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert bins(10**6, 40) == (0, defaults.MOST_BINS // 40)
     assert n_members(small) == n_members(wider - 1) != n_members(wider) == n_members(shared - 1) != n_members(shared)
     assert [defaults.groups(n) for n in (small, wider, shared)] == [n_members(small) // 2, n_members(wider) // 2, 1]
-    assert defaults.course(small).n_steps == defaults.course(2).n_steps
+    assert defaults.course(small // 8).n_steps == defaults.course(2).n_steps == defaults.LEAST_STEPS
     assert defaults.course(8 * small).n_steps == 2 * defaults.course(small).n_steps
     assert defaults.course(wider - 1).batch_size == defaults.course(small).batch_size != defaults.course(wider).batch_size
     assert defaults.held_out_share(10**6) * 10**6 == defaults.MOST_HELD_OUT
@@ -314,7 +314,7 @@ def test_words_about_the_rules_are_true_of_them() -> None:
     assert "Two hidden layers of 64 units with the activation 'gelu'; 128 units from 5,000 rows on" in text
     assert "with 0 and 16 bins of each (0 and 32 from 5,000 rows on)" in text
     assert "For each way 10 independently started networks, 6 from 5,000 rows on and 4 from 10,000" in text
-    assert "1,000 steps up to 1,000 rows" in text
+    assert "1,000 steps for 1,000 rows" in text
 
 
 def test_page_in_the_repository_is_that_of_its_lines() -> None:

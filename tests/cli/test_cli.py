@@ -149,13 +149,14 @@ def test_interrupted_training_keeps_the_best_so_far(tmp_path: Path, monkeypatch:
     @contextmanager
     def impatient_bar(talk: Talk) -> Iterator[Callable[[Progress], None]]:
         def on_step(progress: Progress) -> None:
-            if progress.step >= 30:
+            if progress.validation_score is not None:
                 raise KeyboardInterrupt
 
         yield on_step
 
     monkeypatch.setattr("bali.cli.terminal_progress.training_bar", impatient_bar)
-    result = run("fit", write_houses(tmp_path), *PRICE, "--members", 2, "--out", tmp_path / "m", "--json")
+    arguments = ("--members", 2, "--max-iter", 1000, "--out", tmp_path / "m", "--json")
+    result = run("fit", write_houses(tmp_path), *PRICE, *arguments)
     assert result.exit_code == 0
     content = json.loads(result.stdout)
     assert content["steps"] == 50  # when held-out rows were first looked at

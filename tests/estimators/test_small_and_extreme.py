@@ -94,17 +94,14 @@ def test_a_lone_value_far_out_is_told_and_heavy_tails_are_not() -> None:
         quick().fit(X, y)
 
 
-def interrupted(at: int) -> BALIRegressor:
-    def on_step(progress: Progress) -> None:
-        if progress.step >= at:
-            raise KeyboardInterrupt
-
-    return quick().fit_with_progress(*table(60), on_step)
-
-
 def test_an_interruption_keeps_the_best_posterior_so_far() -> None:
     """Before the first score it is raised, see `tests/training/test_table_fit.py`."""
+
+    def at_the_first_score(progress: Progress) -> None:
+        if progress.validation_score is not None:
+            raise KeyboardInterrupt
+
     with pytest.warns(ConvergenceWarning, match="interrupted after 25 steps"):
-        model = interrupted(1)
+        model = quick().fit_with_progress(*table(60), at_the_first_score)
     assert model.n_iter_ == 25
     assert np.isfinite(model.predict(table(60)[0])).all()

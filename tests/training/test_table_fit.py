@@ -177,7 +177,8 @@ def test_members_that_have_gone_astray_are_brought_back() -> None:
     for average in run.averages:
         for mean in average:
             mean[2] *= 300.0
-    next(run.run(120))
+    while not run.scores:
+        next(run.run(120))
     assert bool((run.best_score <= run.best_score.median() + ASTRAY).all())
     for best in run.best:
         assert torch.equal(best[2], best[0])  # which holds out the same rows

@@ -61,11 +61,11 @@ def _encodings() -> tuple[str, str]:
 def _course() -> tuple[str, str]:
     small, large = (defaults.course(n) for n in (SMALL, WIDER_FROM))
     return "Course", (
-        f"{small.n_steps:,} steps up to {SMALL:,} rows, and beyond that in proportion to the cube root of their number; "
-        f"{small.batch_size} rows a step, {large.batch_size} from {WIDER_FROM:,} rows on. Steps shrink along half a cosine "
-        f"wave. A step moves each layer by {small.step_size:g} over the number of layers, in units of each output's "
-        f"root-mean-square gradient, but never the predictions by more than {small.kl_bound:g} nats a row. Averages of the "
-        f"means are scored {small.n_scores} times, and each member keeps its best."
+        f"{small.n_steps:,} steps for {SMALL:,} rows, otherwise in proportion to the cube root of their number, but "
+        f"{defaults.LEAST_STEPS} at least; {small.batch_size} rows a step, {large.batch_size} from {WIDER_FROM:,} rows on. "
+        f"Steps shrink along half a cosine wave. A step moves each layer by {small.step_size:g} over the number of layers, "
+        f"in units of each output's root-mean-square gradient, but never the predictions by more than {small.kl_bound:g} "
+        f"nats a row. Averages of the means are scored {small.n_scores} times, and each member keeps its best."
     )
 
 

@@ -37,7 +37,7 @@ CURVES = ("fashion_mnist", "mnist", "telescope", "spam")
 #: Points of a learning curve, and what each is measured with. The paper takes 128 draws, all test and 10,000 training rows.
 N_CHECKS, QUICK_CHECKS, CHECK_SAMPLES, CHECK_ROWS = 20, 4, 32, 2000
 #: Of the estimator where only a look is wanted.
-QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 40, "n_members": 2, "n_samples": 32}
+QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 40, "n_members": 2, "n_samples": 16, "hidden_layer_sizes": (32,)}
 #: About the seconds of one core for a step of one member: tables, images.
 STEP_SECONDS = {"paper": (0.045, 0.12), "local": (0.08, 0.22), "map": (0.023, 0.05), "mc_dropout": (0.03, 0.055)}
 

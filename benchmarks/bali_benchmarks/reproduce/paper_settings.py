@@ -45,12 +45,12 @@ class PaperSetting:
         """Few steps on few rows: to see that everything works, not for the figures."""
         return replace(
             self,
-            n_steps=20 if self.scales_inputs else 80,
+            n_steps=20 if self.scales_inputs else 60,
             effective_share=1.0,  # a share of so few rows would be none
             n_splits=2,
             max_rows=600,
             n_samples=16 if self.scales_inputs else 32,
-            hidden=tuple(min(width, 64) for width in self.hidden),
+            hidden=tuple(min(width, 32) for width in self.hidden),
         )
 
     def shortened(self, share: float) -> PaperSetting:

@@ -27,7 +27,7 @@ from bali_benchmarks.reproduce.pools import Pool, fit_bali, split_of, splits_of,
 
 METHODS = ("paper", "paper-random", "ours")
 #: Of the estimator where only a look is wanted.
-QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 60, "n_members": 2, "n_samples": 32}
+QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 40, "n_members": 2, "n_samples": 32, "hidden_layer_sizes": (32,)}
 #: About the seconds of one core for any step, and for a thousand rows of 20 members with 50 units beside.
 STEP_SECONDS, ROW_SECONDS = 0.007, 0.014
 #: About those of a fit of the estimator: the longest are started first, so that no process waits long at the end.

@@ -34,7 +34,7 @@ N_STEPS = 1500
 #: Of Bayes by backprop, which needs more of them.
 KL_WEIGHTS, BBB_STEPS, BBB_RATE = (1.0, 0.1, 0.01), 3000, 1e-2
 #: In a quick run.
-QUICK_BBB_STEPS = 120
+QUICK_BBB_STEPS = 60
 #: How often the log-likelihood is looked at while weight and local reparametrisation are compared.
 N_CHECKS, CHECK_SAMPLES = 30, 64
 QUICK_CHECKS, QUICK_CHECK_SAMPLES = 6, 16

@@ -240,9 +240,11 @@ class BALIEstimator(FittedTable):
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {fraction}")
 
     def _n_jobs(self) -> int:
-        """scikit-learn's convention: None is one for each core here, −1 too."""
+        """scikit-learn's convention, where −1 is one for each core; None is as many as torch uses."""
+        if self.n_jobs is None:
+            return torch.get_num_threads()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cores if self.n_jobs in (None, -1) else max(1, int(self.n_jobs))
+        return cores if self.n_jobs == -1 else max(1, int(self.n_jobs))
 
     def _start(self, X: Array, values: Array, weight: Array) -> None:
         """Scales and settings for the data at hand."""

@@ -19,6 +19,8 @@ FEW_COLUMNS = 3
 MORE_ROWS = 5000
 #: From so many rows on, rows for training are not scarce: all members hold out the same ones.
 MANY_ROWS = 10_000
+#: Of a course: members that have seen few rows often still differ by how they began.
+LEAST_STEPS = 500
 #: Of the rows that members share.
 MOST_HELD_OUT = 5000
 
@@ -72,5 +74,5 @@ def members(n_rows: int) -> int:
 
 def course(n_rows: int) -> CourseRules:
     """More rows tell more, which takes longer to learn, but ever less."""
-    n_steps = round(1000 * max(1.0, n_rows / 1000) ** (1 / 3))
+    n_steps = max(LEAST_STEPS, round(1000 * (n_rows / 1000) ** (1 / 3)))
     return CourseRules(n_steps=n_steps, batch_size=128 if n_rows < MORE_ROWS else 256)

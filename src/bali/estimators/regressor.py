@@ -56,7 +56,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     n_samples
         Weight samples for a prediction, where it has no closed form.
     n_jobs
-        Threads of wide networks; by default one for each core.
+        Threads, where products of matrices are large enough for them; by default as many as torch uses, −1 for all cores.
     warm_start
         Go on from the last `fit`.
     random_state, device, verbose

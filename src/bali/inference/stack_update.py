@@ -92,9 +92,7 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
         layer = replace(layer, drive=_drive(layer.drive, h, g, max(1.0 - pace.momentum, 1.0 / step)))
         if fresh:
             gradients = _gradients(layer.gradients, g, seen.total, rate)
-            squares = gradients.diagonal(dim1=-2, dim2=-1)
-            rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
-            layer = replace(layer, gradients=gradients, rms=rms, steepness=None)
+            layer = replace(layer, gradients=gradients, rms=_rms(gradients), steepness=None)
         if not layer.inputs_are_known and fresh:
             rows = _with_ones(h)
             gram = (rows * seen.share[..., None]).mT @ rows
@@ -131,12 +129,12 @@ def proposed_step(layer: StackLayer, n_data: Tensor, pace: Pace) -> tuple[Tensor
     """ΔM (K, D_x, D_y), its steepness (K,), and the divergence (K,) between old and new outputs that it means, in nats a
     row. That is tr(ΔᵀAΔS)/2; how S weighs it changes slowly, and is computed again when there is a new S."""
     assert layer.gradients is not None
-    assert layer.rms is not None
     assert layer.drive is not None
     assert layer.damped is not None
     assert layer.damping is not None
     precision = layer.prior_variance * n_data  # σ² N
-    scale = (pace.step_size / layer.rms).minimum((layer.damping * precision / pace.prior_share)[:, None])
+    rms = _rms(layer.gradients) if layer.rms is None else layer.rms
+    scale = (pace.step_size / rms).minimum((layer.damping * precision / pace.prior_share)[:, None])
     drive = torch.addcmul(layer.drive, layer.mean, (-pace.prior_share / precision)[:, None, None]).mul_(scale[:, None, :])
     step = layer.damped.solve(drive)
     moved = drive.addcmul_(step, layer.damping[:, None, None], value=-1.0)  # AΔ = drive − δΔ
@@ -162,6 +160,11 @@ def _drive(known: Tensor | None, h: Tensor, g: Tensor, rate: float) -> Tensor:
     new[:, :-1].baddbmm_(h.mT, g, alpha=rate)
     new[:, -1].add_(g.sum(1), alpha=rate)
     return new
+
+
+def _rms(gradients: Tensor) -> Tensor:
+    squares = gradients.diagonal(dim1=-2, dim2=-1)
+    return (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
 
 
 def _have_jumped(known: Tensor | None, seen: StackPass) -> bool:

@@ -26,8 +26,9 @@ from bali.training.stack_posterior import StackPosterior
 Outcome = Literal["converged", "time_limit", "interrupted"]
 #: After these shares of the steps candidates are compared.
 CHECKS_AT = (0.15, 0.3, 0.5, 1.0)
-#: Below this width, threads wait for each other longer than they compute.
-_WIDE = 128
+#: Multiplications of a hidden layer's product, for all members, below which threads wait for each other longer than they
+#: compute.
+_WORTH_THREADS = 2**21
 #: Steps that are timed where there is a deadline, and those that are taken in any case.
 _TIMED_STEPS, _LEAST_STEPS = 10, 50
 
@@ -86,7 +87,7 @@ def train_table(
     on_step: Callable[[Progress], None] | None = None,
 ) -> TableFit:
     """Train all candidates, each `n_members` strong, in turns. `deadline` is a time of `time.monotonic`; `n_jobs` threads
-    serve networks that are wide enough for them.
+    serve products that are large enough for them.
 
     Ctrl-C ends the training with the best so far; before the first score there is none that is worth keeping, and it is
     raised.
@@ -111,14 +112,15 @@ def train_table(
             if number in running:
                 course = courses[number]
                 until = round(share * course.rules.n_steps)
-                with _threads(n_jobs if min(candidates[number].sizes[:-1], default=0) >= _WIDE else 1):
+                with _threads(n_jobs if _work(course) >= _WORTH_THREADS else 1):
                     for step in course.run(until):
                         if on_step is not None:
                             total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
                             scores = [c.scores[-1][1] for c in courses if c.scores]
                             score = max(scores) if is_watched and scores else None
                             on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
-                        if deadline is not None and time.monotonic() > deadline and step < until:
+                        is_late = deadline is not None and time.monotonic() > deadline
+                        if is_late and course.scores and step < until:
                             raise _TimeIsUp
             if number == len(candidates) - 1:
                 running = [i for i in running if not _is_behind(courses[i], _best(courses, running), 2.0)]
@@ -151,6 +153,11 @@ def _shorten(courses: Sequence[StackCourse], deadline: float) -> None:
     affordable = max(_LEAST_STEPS, int((deadline - time.monotonic()) / seconds))
     for course in courses:
         course.rules = replace(course.rules, n_steps=min(course.rules.n_steps, affordable))
+
+
+def _work(course: StackCourse) -> int:
+    """Multiplications of the largest product of a step."""
+    return min(course.rules.batch_size, len(course.data.x)) * max(mean.numel() for mean in course.means)
 
 
 @contextmanager
