@@ -39,7 +39,7 @@ class LinearModel:
             value = value + _PENALTY * p[1:n_weights].square().sum()
             value.backward()  # type: ignore[no-untyped-call]
             assert p.grad is not None
-            return float(value), p.grad.numpy()
+            return float(value.detach()), p.grad.numpy()
 
         start = np.zeros(n_weights + n_outputs - 1)
         start[0] = np.log(max(float(y[..., 0].mean()), 1e-3))
@@ -76,7 +76,7 @@ class Cox:
             value = -(risk - at_risk)[over].sum() / len(x) + _PENALTY * w.square().sum()
             value.backward()  # type: ignore[no-untyped-call]
             assert w.grad is not None
-            return float(value), w.grad.numpy()
+            return float(value.detach()), w.grad.numpy()
 
         self.weights = minimize(loss, np.zeros(X.shape[1]), jac=True, method="L-BFGS-B").x
         hazard = np.exp((X - self.mean) / self.scale @ self.weights)
