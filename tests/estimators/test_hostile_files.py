@@ -205,6 +205,7 @@ CRAFTED: dict[str, tuple[str, Change]] = {
     "tensor of any name": ("regressor.bali", lambda _m, tensors: tensors.update(hook=torch.zeros(1))),
     "unknown kind of column": ("table/model.bali", at("extra", "table", "columns", 0, "kind", value="code")),
     "column without a name": ("table/model.bali", at("extra", "table", "columns", 0, "name", value=None)),
+    "columns of the estimator that are other ones": ("table/model.bali", at("state", "columns", 0, "name", value="other")),
     "columns that are other ones": ("table/model.bali", at("extra", "table", "columns", 0, "name", value="other")),
     "no columns": ("table/model.bali", at("extra", "table", "columns", value=[])),
     "median is NaN": ("table/model.bali", at("extra", "table", "columns", 0, "median", value=math.nan)),

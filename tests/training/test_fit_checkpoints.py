@@ -78,6 +78,7 @@ def changed(path: Path, kind: str, change: Any) -> None:
         ("course", lambda meta, tensors: tensors.update({"layer/0/mean": torch.zeros(2, 2)})),
         ("course", lambda meta, tensors: tensors["layer/0/mean"].fill_(float("nan"))),
         ("course", lambda meta, tensors: tensors.update({"extra": torch.zeros(1)})),
+        ("course", lambda meta, tensors: tensors.pop("best/0")),  # and others of the best are there
         ("course", lambda meta, tensors: tensors.update({"rng": torch.zeros(3, dtype=torch.uint8)})),
         ("member", lambda meta, tensors: meta.update(outcome="perfect")),
         ("member", lambda meta, tensors: tensors.pop("layer/4/mean")),

@@ -117,7 +117,7 @@ def _visits(job: Job) -> dict[str, float]:
     X, y = data["X"], data["y"].astype(float)
     X, Z, y, target = train_test_split(X, y, test_size=0.2, random_state=job.split)
     if job.method == "BALI":
-        predictive = BALIRegressor(likelihood="counts", random_state=job.split).fit(X, y).pred_dist(Z)
+        predictive: Any = BALIRegressor(likelihood="counts", random_state=job.split).fit(X, y).pred_dist(Z)
     else:
         kind = boosted_counts.BoostedCounts if job.method == boosted_counts.NAME else COUNT_MODELS[job.method]
         predictive = kind().fit(X, torch.tensor(y)).predict(Z)

@@ -133,10 +133,14 @@ def _padded(kinds: Sequence[Kind], n_columns: int) -> list[Kind | None]:
 
 
 def named_cells(rows: Array, texts: Mapping[int, Array], names: Sequence[object] | None) -> dict[str, Any]:
-    """Columns by name, all different; those of an array are called x0, x1, …"""
-    called = [f"x{i}" for i in range(rows.shape[1])] if names is None else [str(name) for name in names]
-    called = [f"{name} ({i})" if called.count(name) > 1 else name for i, name in enumerate(called)]
-    return {name: texts.get(i, rows[:, i]) for i, name in enumerate(called)}
+    """Columns by name."""
+    return {name: texts.get(i, rows[:, i]) for i, name in enumerate(column_names(rows.shape[1], names))}
+
+
+def column_names(n: int, names: Sequence[object] | None) -> list[str]:
+    """All different; those of an array are called x0, x1, …"""
+    called = [f"x{i}" for i in range(n)] if names is None else [str(name) for name in names]
+    return [f"{name} ({i})" if called.count(name) > 1 else name for i, name in enumerate(called)]
 
 
 def learn_columns(cells: Mapping[str, Any]) -> Columns:

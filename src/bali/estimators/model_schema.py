@@ -13,7 +13,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from bali.estimators.frame_columns import Kind, columns_from_json
+from bali.estimators.frame_columns import Kind, column_names, columns_from_json
 from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
 from bali.inference.schema import (
     ANYTHING,
@@ -175,10 +175,10 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     n_outputs = fitted["n_outputs_"] if classes is None else len(classes)
     columns = columns_from_json(meta["state"]["columns"])
     n_given, n_features = len(columns.columns), len(columns.feature_names)
-    names = len(fitted.get("feature_names_in_", range(n_given)))
+    names = column_names(n_given, fitted.get("feature_names_in_"))
     likelihoods = {stack.likelihood for stack in recipe.stacks}
     is_classifier = likelihoods == {"categorical"}
-    known = (n_given, n_given, n_columns, recipe.n_outputs, classes is not None)
+    known = (n_given, [c.name for c in columns.columns], n_columns, recipe.n_outputs, classes is not None)
     if (fitted["n_features_in_"], names, n_features, n_outputs, is_classifier) != known or len(likelihoods) != 1:
         raise SchemaError("its recipe is for other inputs or outputs")
     real, own = torch.float64, getattr(torch, recipe.dtype)

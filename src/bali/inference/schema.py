@@ -171,6 +171,7 @@ class TensorCheck:
     least: float | None = None
     most: float | None = None  # in size
     optional: bool = False
+    together: str = ""  # optional ones under one name are all there, or none of them is
     finite: bool = True
 
     def __call__(self, tensor: Tensor, place: str) -> None:
@@ -197,5 +198,9 @@ def check_tensors(tensors: Mapping[str, Tensor], checks: Mapping[str, TensorChec
     wrong = sorted((set(tensors) - set(checks)) | (needed - set(tensors)))
     if wrong:
         raise SchemaError(f"tensors {', '.join(wrong)[:200]} are missing or too many")
+    for group in {check.together for check in checks.values() if check.together}:
+        own = {name for name, check in checks.items() if check.together == group}
+        if own & set(tensors) and not own <= set(tensors):
+            raise SchemaError(f"tensors {', '.join(sorted(own - set(tensors)))[:200]} are missing beside others of {group}")
     for name, tensor in tensors.items():
         checks[name](tensor, name)

@@ -79,12 +79,14 @@ def check_course(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], job: Jo
     shapes |= {name: tuple(parameter.shape) for name, parameter in job.network.others.items()}
     for name, shape in shapes.items():
         for place in (*(f"average {decay}" for decay in DECAYS), "best"):
-            checks[f"{place}/{name}"] = TensorCheck(FLOATS, [shape], optional=True)
+            checks[f"{place}/{name}"] = TensorCheck(FLOATS, [shape], optional=True, together=f"the {place} weights")
     for index, (name, parameter) in enumerate(job.network.others.items()):
         shape = tuple(parameter.shape)
         checks[f"other/{name}"] = TensorCheck(FLOATS, [shape], most=largest(parameter.dtype))
         for key in ("exp_avg", "exp_avg_sq", "step"):
-            checks[f"optimizer/{index}/{key}"] = TensorCheck(FLOATS, [() if key == "step" else shape], optional=True)
+            checks[f"optimizer/{index}/{key}"] = TensorCheck(
+                FLOATS, [() if key == "step" else shape], optional=True, together="the optimizer"
+            )
     check_tensors(tensors, checks | _noises(course.noise, ("noise", "best_noise")))
 
 

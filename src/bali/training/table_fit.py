@@ -116,8 +116,8 @@ def train_table(
                     for step in course.run(until):
                         if on_step is not None:
                             total = sum(c.step if i not in running else c.rules.n_steps for i, c in enumerate(courses))
-                            scores = [c.scores[-1][1] for c in courses if c.scores]
-                            score = max(scores) if is_watched and scores else None
+                            last = [c.scores[-1][1] for c in courses if c.scores]
+                            score = max(last) if is_watched and last else None
                             on_step(Progress(sum(c.step for c in courses), total, -course.losses[-1], score))
                         is_late = deadline is not None and time.monotonic() > deadline
                         if is_late and course.scores and step < until:
