@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from bali.files import ModelFileError
 from bali_benchmarks import rows_time, tables_comparison
+from bali_benchmarks.likelihoods import likelihoods_page
 from bali_benchmarks.commands.main import app
 from bali_benchmarks.lines import append_line, read_lines, write_lines
 from bali_benchmarks.made_tables import MADE, N_TEST
@@ -136,7 +137,17 @@ def test_pages_in_the_repository_are_those_of_the_results() -> None:
 def test_rows_page_counts_microseconds(tmp_path: Path) -> None:
     line = {"rows": 1000, "fit_seconds": 2.0, "predict_seconds": 0.1, "predict_rows": 1000, "steps": 5, "rmse": 1.1}
     (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
-    assert "| 1,000 | 2.0 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in rows_time.to_markdown(read_lines(tmp_path / "r.jsonl"))
+    page = rows_time.to_markdown(read_lines(tmp_path / "r.jsonl"))
+    assert "| 1,000 | 2.0 | 10 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in page
+    assert "All bars are met." in page
+    (tmp_path / "r.jsonl").write_text(json.dumps(line | {"fit_seconds": 11.0}) + "\n")
+    assert "Missed: a fit of 1,000 rows." in rows_time.to_markdown(read_lines(tmp_path / "r.jsonl"))
+
+
+def test_the_page_of_likelihoods_is_that_of_the_results() -> None:
+    root = Path(__file__).parents[2]
+    lines = read_lines(root / "results/likelihoods.jsonl")
+    assert (root / "docs/likelihood_results.md").read_text() == likelihoods_page.to_markdown(lines)
 
 
 def test_results_in_the_repository_meet_their_bars() -> None:
