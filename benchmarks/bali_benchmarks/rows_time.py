@@ -67,8 +67,8 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
     for r in sorted(results, key=lambda r: int(r["rows"])):
         per_row = 1e6 * r["fit_seconds"] / r["rows"]
         lines.append(
-            f"| {r['rows']:,} | {r['fit_seconds']:.1f} | {BARS[r['rows']]:g} | {r['steps']} | {per_row:,.0f} | {r['predict_seconds']:.2f} "
-            f"| {r['predict_rows']:,} | {r['rmse']:.3f} |"
+            f"| {r['rows']:,} | {r['fit_seconds']:.1f} | {BARS[r['rows']]:g} | {r['steps']} | {per_row:,.0f} "
+            f"| {r['predict_seconds']:.2f} | {r['predict_rows']:,} | {r['rmse']:.3f} |"
         )
     missed = [f"a fit of {r['rows']:,} rows" for r in results if r["fit_seconds"] > BARS[r["rows"]]]
     missed += [f"predictions of {r['predict_rows']:,}" for r in results if r["predict_seconds"] > PREDICT_BAR]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from bali.files import ModelFileError
 from bali_benchmarks import rows_time, tables_comparison
-from bali_benchmarks.likelihoods import likelihoods_page
 from bali_benchmarks.commands.main import app
+from bali_benchmarks.likelihoods import likelihoods_page
 from bali_benchmarks.lines import append_line, read_lines, write_lines
 from bali_benchmarks.made_tables import MADE, N_TEST
 
