@@ -33,6 +33,8 @@ MOST_VALUES = 2**21
 #: What a file is whose content cannot be right, and what to do.
 DAMAGED = "is damaged or was written by another version of bali", "; train the model again"
 _HEADER = {"format", "kind", "version", "meta", "by_column"}
+#: How often a file may be replaced while it is read.
+_MOST_REPLACED = 20
 
 
 class ModelFileError(ValueError):
@@ -79,11 +81,31 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header's `meta` and the tensors of a file of this kind. Whatever is wrong with the file is a `ModelFileError`."""
-    from safetensors import safe_open
+    """The header's `meta` and the tensors of a file of this kind. Whatever is wrong with the file is a `ModelFileError`.
 
+    A file is opened more than once to be read: if another took its place meanwhile, that one is read instead.
+    """
+    for _ in range(_MOST_REPLACED):
+        before = _identity(path)
+        try:
+            return _read(path, kind)
+        except ModelFileError:
+            if _identity(path) == before:
+                raise
+    return _read(path, kind)
+
+
+def _identity(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+    """Another one for every file that takes this place."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no file at {os.fspath(path)!r}")
+    found = Path(path).stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import safe_open
+
     with refusing(path, "is truncated or not a bali file"), safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
         _check_header(header, kind)

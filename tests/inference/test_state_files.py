@@ -114,3 +114,32 @@ def test_what_a_killed_save_left_is_removed_by_the_next_and_others_stay(tmp_path
         file.write(b"later")
     assert [found.name for found in tmp_path.iterdir()] == ["run.bali"]
     assert path.read_bytes() == b"later"
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "model.bali", files._read
+    files.write(path, "a kind", {"a": 1}, {"x": torch.zeros(3)})
+
+    def replaced_meanwhile(path: Path, kind: str) -> Any:
+        monkeypatch.setattr(files, "_read", read)
+        files.write(path, "a kind", {"a": 2}, {"x": torch.ones(5)})
+        raise files.ModelFileError("parts of two files")
+
+    monkeypatch.setattr(files, "_read", replaced_meanwhile)
+    meta, tensors = files.read(path, "a kind")
+    assert meta == {"a": 2}
+    assert torch.equal(tensors["x"], torch.ones(5))
+
+
+def test_a_damaged_file_that_nobody_replaces_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read, tries = tmp_path / "model.bali", files._read, []
+    path.write_bytes(b"no model")
+
+    def counted(path: Path, kind: str) -> Any:
+        tries.append(path)
+        return read(path, kind)
+
+    monkeypatch.setattr(files, "_read", counted)
+    with pytest.raises(files.ModelFileError):
+        files.read(path, "a kind")
+    assert len(tries) == 1

@@ -55,8 +55,7 @@ def run(name: str, subject: Subject, n_tries: int, seconds: float, first_seed: i
     for seed in range(first_seed, first_seed + n_tries):
         if time.perf_counter() - started > seconds:
             break
-        # Writers that were told to end may still be writing while the folder is removed.
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory() as folder:
             try:
                 told = subject(seed, Path(folder))
                 outcome = told if isinstance(told, Outcome) else Outcome(told)

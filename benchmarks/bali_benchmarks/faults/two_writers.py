@@ -40,16 +40,21 @@ def two_writers(seed: int, folder: Path) -> str:
     one_dies = rng.random() < 0.3
     dies_at = time.monotonic() + 1.5 * rng.random()
     waiting, bad = set(children), 0
-    while waiting:
-        whole()
-        if one_dies and children[0] in waiting and time.monotonic() > dies_at:
-            os.kill(children[0], signal.SIGKILL)
-        for child in list(waiting):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                waiting.remove(child)
-                bad += bool(status) and not (one_dies and child == children[0] and os.WIFSIGNALED(status))
-        time.sleep(0.03)
+    try:
+        while waiting:
+            whole()
+            if one_dies and children[0] in waiting and time.monotonic() > dies_at:
+                os.kill(children[0], signal.SIGKILL)
+            for child in list(waiting):
+                done, status = os.waitpid(child, os.WNOHANG)
+                if done:
+                    waiting.remove(child)
+                    bad += bool(status) and not (one_dies and child == children[0] and os.WIFSIGNALED(status))
+            time.sleep(0.03)
+    finally:
+        for child in waiting:  # after a fault: none of them outlives the try
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     whole()
     if bad:
         raise FaultError(f"{kind}: {bad} of {len(children)} writers ended badly")

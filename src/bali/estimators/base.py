@@ -227,12 +227,16 @@ class BALIEstimator(FittedTable):
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
         for name in ("n_members", "n_samples", "max_iter", "batch_size"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None and not (value >= 1 and float(value).is_integer()):
+                raise ValueError(f"{name} must be at least 1 and whole, got {value}")
         for name in ("step_size", "prior_variance"):
             value = getattr(self, name)
             if callable(value) or not value > 0:
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
+        try:
+            torch.zeros(1, device=self._device)
+        except (RuntimeError, AssertionError, TypeError) as error:  # torch's own messages list every kind of device
+            raise ValueError(f"device must be 'auto', 'cpu' or another that torch has here, got {self.device!r}") from error
         if self.n_bins is not None and self.n_bins < 0:
             raise ValueError(f"n_bins must be 0 or more, got {self.n_bins}")
         fraction = self.validation_fraction

@@ -116,7 +116,7 @@ POSTERIOR = Record(
     {
         "width": Number(1e-12, 1e3),
         "temperature": Number(1e-3, 1e3),
-        "noise_dof": Either(NOTHING, Number(1.0, 1e6)),
+        "noise_dof": Either(NOTHING, Number(2.5, 1e6)),  # with 2 or fewer there is no variance
         "row_noise_gain": Either(NOTHING, REAL),
     }
 )

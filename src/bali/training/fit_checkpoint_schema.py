@@ -75,11 +75,13 @@ def check_course(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], job: Jo
             "steepness": TensorCheck(FLOATS, [tuple(lead)], optional=True),
         }
         checks |= {f"layer/{name}/{key}": check for key, check in own.items()}
-    shapes = {name: tuple(layer.mean.shape) for name, layer in course.layers.items()}
-    shapes |= {name: tuple(parameter.shape) for name, parameter in job.network.others.items()}
-    for name, shape in shapes.items():
+    points = {name: (layer.mean.shape, job.network.layers[name].weight.dtype) for name, layer in course.layers.items()}
+    points |= {name: (parameter.shape, parameter.dtype) for name, parameter in job.network.others.items()}
+    for name, (size, dtype) in points.items():
         for place in (*(f"average {decay}" for decay in DECAYS), "best"):
-            checks[f"{place}/{name}"] = TensorCheck(FLOATS, [shape], optional=True, together=f"the {place} weights")
+            checks[f"{place}/{name}"] = TensorCheck(
+                FLOATS, [tuple(size)], most=largest(dtype), optional=True, together=f"the {place} weights"
+            )
     for index, (name, parameter) in enumerate(job.network.others.items()):
         shape = tuple(parameter.shape)
         checks[f"other/{name}"] = TensorCheck(FLOATS, [shape], most=largest(parameter.dtype))
