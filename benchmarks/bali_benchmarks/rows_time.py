@@ -57,12 +57,14 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
         "# Time against rows",
         "",
         "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise: no model's RMSE on new",
-        "rows is below 1). A step takes in at most 2,048 rows, so the number of steps bounds the time. Written by",
-        "`bali-benchmarks rows`.",
+        "rows is below 1). A step takes in at most 256 rows, and steps grow in number with the cube root of that of rows",
+        "([Defaults](defaults.md)). Written by `bali-benchmarks rows`.",
         "",
         "| rows | fit, s | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
         "|---|---|---|---|---|---|---|",
     ]
+    if not results:
+        return "\n".join([*lines[:-2], "Not run yet with the present defaults."]) + "\n"
     for r in sorted(results, key=lambda r: int(r["rows"])):
         per_row = 1e6 * r["fit_seconds"] / r["rows"]
         lines.append(
