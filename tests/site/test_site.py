@@ -109,6 +109,21 @@ def test_the_reference_has_every_public_name(pages: dict[Path, Page], quick: Pat
         assert [name for name in public if f"bali.{module}.{name}" not in ids] == [], module
 
 
+def test_parameters_are_described(browser: Browser, quick: Path) -> None:
+    """Every row of a table of parameters is one, and what it says can be seen."""
+    script = """[...document.querySelectorAll('.doc-section-item')].map(
+      row => [row.querySelector('code').textContent, row.querySelector('.doc-md-description').offsetHeight])"""
+    with serving(quick) as address:
+        rows = [
+            row
+            for name in ("estimators", "networks", "algorithm")
+            for row in browser.look(f"{address}/reference/{name}.html", script=script).answer
+        ]
+    assert len(rows) > 30
+    assert [name for name, _ in rows if not re.fullmatch(r"[a-z_, ]+", name)] == []
+    assert [name for name, height in rows if not height] == []
+
+
 def test_commands_are_in_the_reference(quick: Path) -> None:
     text = (quick / "reference" / "commands.html").read_text(encoding="utf-8")
     for option in ("--open", "--what-if", "--host", "--target"):
