@@ -11,6 +11,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# In which a release is tried: make release OLDEST_PYTHON=python3.11 NEWEST_PYTHON=python3.13
+OLDEST_PYTHON ?= $(BIN)/python
+NEWEST_PYTHON ?= $(BIN)/python
 # One test process per core, each with one thread: threads of small matrices would only wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -51,8 +54,7 @@ site-test: site
 	$(ONE_THREAD) $(BIN)/pytest tests/site -m 'slow or not slow' -rs
 
 release: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[release]'
-	$(BIN)/python tools/release.py
+	$(ONE_THREAD) $(BIN)/python tools/release.py --oldest-python $(OLDEST_PYTHON) --newest-python $(NEWEST_PYTHON)
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -27,8 +27,8 @@ def transcript(block: str, folder: Path) -> str:
     return "\n".join(f"$ {command}\n{run(command, folder)}".rstrip() for command in commands) + "\n"
 
 
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def made_anew(page: str) -> str:
+    """The page with what its commands print now."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
@@ -36,13 +36,16 @@ def main() -> None:
         lines = (folder / "diabetes.csv").read_text().splitlines()
         lines[7] = "old," + lines[7].partition(",")[2]
         (folder / "broken.csv").write_text("\n".join(lines) + "\n")
-        page = re.sub(
+        return re.sub(
             r"^```\n(\$ .*?)^```",
             lambda match: f"```\n{transcript(match[1], folder)}```",
             page,
             flags=re.DOTALL | re.MULTILINE,
         )
-    PAGE.write_text(page, encoding="utf-8")
+
+
+def main() -> None:
+    PAGE.write_text(made_anew(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,23 +3,26 @@
     python tools/release.py                    everything; `make release` calls it
     python tools/release.py --environments newest
     python tools/release.py --no-install       builds and checks only
+    python tools/release.py --newest-python python3.13
 
-"newest" has the versions of constraints.txt, "oldest" the lowest that pyproject.toml allows. torch is that of
-constraints.txt in both, unless --oldest-torch is given: a second build of it is a download of gigabytes.
+"oldest" has the lowest versions that pyproject.toml allows, "newest" the newest that pip finds. torch is that of
+constraints.txt in both, unless --oldest-torch is given: a second build of it is a download of gigabytes. Both take the
+Python that runs this, unless another is named.
 """
 
 from __future__ import annotations
 
 import argparse
 import email
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import tomllib
-import venv
 import zipfile
 from email.message import Message
 from pathlib import Path
@@ -70,9 +73,13 @@ def check_version() -> str:
     version = str(PROJECT["version"])
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     dated = re.search(rf"^## {re.escape(version)} – (\d{{4}}-\d{{2}}-\d{{2}})$", changelog, flags=re.MULTILINE)
-    check(dated is not None, f"CHANGELOG.md has no section '## {version} – DATE'")
+    if dated is None:
+        raise ReleaseError(f"CHANGELOG.md has no section '## {version} – DATE'")
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     check(f"\nversion: {version}\n" in citation, f"CITATION.cff does not have version {version}")
+    check(f"\ndate-released: {dated[1]}\n" in citation, f"CITATION.cff does not have the changelog's date, {dated[1]}")
+    benchmarks = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    check(benchmarks["version"] == version, f"the benchmarks have version {benchmarks['version']}, not {version}")
     return version
 
 
@@ -127,36 +134,41 @@ def build(out: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def oldest_requirements(*, oldest_torch: bool) -> list[str]:
-    """`name>=1.2` as `name==1.2.*`; torch as it is pinned unless the oldest is wanted too."""
-    pinned = [re.sub(r">=([\d.]+)$", r"==\1.*", requirement) for requirement in PROJECT["dependencies"]]
-    if oldest_torch:
-        return pinned
+def requirements(which: str, *, oldest_torch: bool = False) -> list[str]:
+    """Of the oldest environment `name>=1.2` as `name==1.2.*`; torch as it is pinned, unless the oldest is wanted too."""
     torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
-    return [torch if requirement.startswith("torch==") else requirement for requirement in pinned]
+    if which == "newest":
+        return [torch]
+    pinned = [re.sub(r">=([\d.]+)$", r"==\1.*", requirement) for requirement in PROJECT["dependencies"]]
+    return [torch if requirement.startswith("torch==") and not oldest_torch else requirement for requirement in pinned]
 
 
-def try_wheel(wheel: Path, which: str, *, oldest_torch: bool) -> None:
-    """An empty environment with the wheel, in which the quick tests run: away from the source."""
+def try_wheel(wheel: Path, which: str, base: str, *, oldest_torch: bool) -> None:
+    """An empty environment of the Python `base` with the wheel, in which the quick tests run: away from the source."""
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        venv.create(folder / "env", with_pip=True)
+        subprocess.run([base, "-m", "venv", str(folder / "env")], check=True)
         python = folder / "env" / "bin" / "python"
-        pins = oldest_requirements(oldest_torch=oldest_torch) if which == "oldest" else ["-c", str(ROOT / "constraints.txt")]
+        pins = requirements(which, oldest_torch=oldest_torch)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         install = [str(python), "-m", "pip", "install", "--quiet", str(wheel), "pytest", "hypothesis", *pins]
-        subprocess.run(install, check=True)
+        subprocess.run(install, check=True, env=environment)
         subprocess.run([str(python), "-m", "pip", "check"], check=True)
         for part in ("tests", "pyproject.toml"):
             source = ROOT / part
             (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / part)
-        about = "import bali, sklearn, torch, sys; print(bali.__file__, sys.version.split()[0], torch.__version__, "
-        about += "sklearn.__version__)"
-        said = subprocess.run([str(python), "-c", about], check=True, cwd=folder, capture_output=True, text=True).stdout
-        check(str(folder / "env") in said, f"the tests would run another bali: {said}")
-        print(f"{which}: Python, torch, scikit-learn {' '.join(said.split()[1:])}", flush=True)
+        about = "import bali, numpy, pandas, sklearn, torch, sys; print(bali.__file__, sys.version.split()[0], "
+        about += "*(m.__version__ for m in (torch, sklearn, numpy, pandas)))"
+        told = subprocess.run([str(python), "-c", about], check=True, cwd=folder, env=environment, stdout=subprocess.PIPE)
+        place, *versions = told.stdout.decode().split()
+        check(place.startswith(str(folder.resolve() / "env")), f"the tests would run another bali: {place}")
+        names = ("Python", "torch", "scikit-learn", "numpy", "pandas")
+        print(f"{which}: {', '.join(' '.join(pair) for pair in zip(names, versions, strict=True))}", flush=True)
         # Old libraries warn of newer ones; what tests hold against warnings is held by `make test`.
         command = [str(python), "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider", *QUICK_TESTS]
-        subprocess.run(command, check=True, cwd=folder)
+        subprocess.run(command, check=True, cwd=folder, env=environment)
+        print(f"{which}: passed, {time.monotonic() - started:.0f} s with the installation", flush=True)
 
 
 def main() -> None:
@@ -164,6 +176,8 @@ def main() -> None:
     parser.add_argument("--environments", nargs="*", choices=["newest", "oldest"], default=["newest", "oldest"])
     parser.add_argument("--no-install", action="store_true")
     parser.add_argument("--oldest-torch", action="store_true")
+    parser.add_argument("--oldest-python", default=sys.executable)
+    parser.add_argument("--newest-python", default=sys.executable)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     chosen = parser.parse_args()
     try:
@@ -172,8 +186,9 @@ def main() -> None:
         check_wheel(wheel, version)
         check_sdist(sdist, version)
         for which in [] if chosen.no_install else chosen.environments:
-            try_wheel(wheel, which, oldest_torch=chosen.oldest_torch)
-    except ReleaseError as error:
+            base = chosen.newest_python if which == "newest" else chosen.oldest_python
+            try_wheel(wheel, which, base, oldest_torch=chosen.oldest_torch)
+    except (ReleaseError, subprocess.CalledProcessError) as error:
         raise SystemExit(f"error: {error}") from error
 
 

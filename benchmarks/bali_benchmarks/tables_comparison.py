@@ -139,6 +139,13 @@ def to_markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Defaults on tables",
         "",
+        "`BALI` is `BALIRegressor()` or `BALIClassifier()` with nothing set. Perceptrons that see the columns as they are,",
+        "and others that see them in bins, are trained side by side. Rows that some of them hold out tell which are kept",
+        "and mixed; of a regression whether every row has a noise of its own, and how heavy its tails are; of classes how",
+        "wide the posterior is, and how sure probabilities may be. [Defaults](defaults.md) has the rules,",
+        "[decision 19](decisions/0019-tables-by-the-joint-update.md) the reasons. What has a dash was not run yet with the",
+        "present defaults.",
+        "",
         "scikit-learn's bundled data, five folds, the same for all methods, nothing tuned per set. `MLP` is scikit-learn's",
         "`MLPRegressor` / `MLPClassifier` on standardised inputs, with the training residuals' variance as the noise of a",
         "regression; `MC dropout` has one hidden layer of 50 units and chooses its rate and noise on validation rows.",

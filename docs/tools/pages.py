@@ -126,8 +126,12 @@ def mermaid(source: str, *_: object, **__: object) -> str:
 
 
 def tutorial_list(runs: dict[str, Run]) -> str:
+    """Every tutorial with the seconds of its run, and of all."""
     out = io.StringIO()
     for stem, run in runs.items():
         seconds = "" if run.seconds is None else f" *{max(round(run.seconds), 1)} s*"
         out.write(f"- **[{run.title}]({stem}.md)**{seconds}<br>{run.summary}\n")
+    took = [run.seconds for run in runs.values() if run.seconds is not None]
+    if took:
+        out.write(f"\nThat is {sum(took) / 60:.1f} minutes of one processor core for all {len(took)}.\n")
     return out.getvalue()

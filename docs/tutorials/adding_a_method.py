@@ -99,7 +99,7 @@ new_X = rng.uniform(-2, 2, size=(300, 1))
 new_X = new_X[np.abs(new_X[:, 0]) > 0.5]
 new_y = np.sin(2 * new_X[:, 0]) + 0.1 * rng.normal(size=len(new_X))
 
-models = {name: BaselineRegressor(name, max_iter=1000, random_state=0).fit(X, y) for name in ("swag", "map", "mc_dropout")}
+models = {name: BaselineRegressor(name, max_iter=600, random_state=0).fit(X, y) for name in ("swag", "map", "mc_dropout")}
 models["bali"] = bali.BALIRegressor(random_state=0).fit(X, y)
 for name, model in models.items():
     prediction = model.pred_dist(new_X)

@@ -21,8 +21,8 @@ print(flats.round(1).head(3).to_string(index=False))
 # %% [markdown]
 # ## Fit
 #
-# There is nothing to set. `BALIRegressor` scales the columns, chooses the network, holds rows out, stops by
-# itself and fits the noise.
+# There is nothing to set. `BALIRegressor` scales the columns, trains several networks that see them in several
+# ways, keeps what does best on rows that it held out, and fits the noise on these.
 
 # %%
 from sklearn.model_selection import train_test_split

@@ -64,7 +64,7 @@ print("G", tuple(G.shape))
 # %%
 D = torch.diag(alpha / G.square().mean(0).sqrt())
 Y = (Z + G @ D).detach()
-print("root mean square of the moves, by output:", [round(float(m), 3) for m in (Y - Z).square().mean(0).sqrt()])
+print("root mean square of the moves, by output:", [round(float(m), 3) for m in (Y - Z).detach().square().mean(0).sqrt()])
 
 # %% [markdown]
 # ## Posterior: R⁻¹, M, U, u
@@ -138,7 +138,7 @@ torch.testing.assert_close(first.scale, U)
 
 # %% [markdown]
 # From then on the sums are moving averages: XᵀX, XᵀY and YᵀY of older batches came from other weights, and fade
-# at the rate β. A hundred steps, and a prediction mixes forward passes with weight samples:
+# at the rate β. More steps, and a prediction mixes forward passes with weight samples:
 
 # %%
 for step in range(150):

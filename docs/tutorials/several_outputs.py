@@ -23,8 +23,8 @@ X, Y = age[:, None], np.column_stack([height, weight])
 # %% [markdown]
 # ## Fit
 #
-# y has two columns; nothing else changes. The noise of the output layer is a full covariance, inferred with the
-# weights.
+# y has two columns; nothing else changes. The noise is a full covariance: that of the residuals of rows which were
+# held out.
 
 # %%
 model = bali.BALIRegressor(random_state=0).fit(X[:200], Y[:200])

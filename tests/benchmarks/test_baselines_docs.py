@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bali_benchmarks.baselines import METHODS
+from support.pages import names_after
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/baselines.md").read_text(encoding="utf-8")
 
 
-def test_the_examples_run_and_the_method_added_there_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run_and_the_method_added_there_learns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delitem(METHODS, "langevin", raising=False)
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {"__name__": "baselines_page"}
     try:
-        for number, block in enumerate(blocks):
-            exec(compile(block, f"docs/baselines.md block {number}", "exec", dont_inherit=True), names)
-        assert len(blocks) == 2
+        names = names_after(ROOT / "docs/baselines.md", tmp_path)
         assert np.mean((names["low"] < names["y"]) & (names["y"] < names["high"])) > 0.7
         assert names["model"].score(names["X"], names["y"]) > 0.8
         assert len(METHODS["langevin"].grid) == 6

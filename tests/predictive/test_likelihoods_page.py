@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import torch
 
 from bali.predictive import likelihoods
+from support.pages import names_after
 
-PAGE = (Path(__file__).parents[2] / "docs/likelihoods.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs/likelihoods.md"
 
 
-def test_the_code_runs() -> None:
-    names: dict[str, object] = {}
-    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)):
-        exec(compile(block, f"docs/likelihoods.md block {number}", "exec"), names)
+def test_the_code_runs(tmp_path: Path) -> None:
+    names = names_after(PAGE, tmp_path)
     low, high = names["low"], names["high"]
     assert isinstance(low, torch.Tensor)
     assert isinstance(high, torch.Tensor)
@@ -25,7 +23,8 @@ def test_the_code_runs() -> None:
 
 def test_every_likelihood_is_in_the_table() -> None:
     base = (likelihoods.Likelihood, likelihoods.FamilyLikelihood)
+    page = PAGE.read_text(encoding="utf-8")
     classes = [getattr(likelihoods, name) for name in likelihoods.__all__]
     for likelihood in classes:
         if isinstance(likelihood, type) and issubclass(likelihood, likelihoods.Likelihood) and likelihood not in base:
-            assert f"| `{likelihood.__name__}(" in PAGE
+            assert f"| `{likelihood.__name__}(" in page

@@ -1,24 +1,33 @@
-"""Every block of code on every page is run by a test, is a transcript that a command made, or a command that exists."""
+"""Every block of code on every page is run by a test, is a transcript that a command made, or a command that exists.
+
+`test_site.py` holds what stands in boxes on the built pages against the blocks that are looked at here.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import typer.main
 
+import bali
 from bali.cli.app import app
 from bali_benchmarks.commands.main import app as benchmarks
-from support.pages import names_after
+from support.pages import PAGES, ROOT, Block, blocks_of, names_after
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
-_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```$", flags=re.DOTALL | re.MULTILINE)
+sys.path.insert(0, str(ROOT / "docs"))
+import transcripts
 
 #: Pages whose Python is run by a test of their own.
 RUN_ELSEWHERE = {
@@ -60,19 +69,7 @@ TRANSCRIPTS = {"docs/command-line.md"}
 DRAWINGS = {"docs/architecture.md"}
 PROGRAMS = {"bali": app, "bali-benchmarks": benchmarks}
 
-
-class Block(NamedTuple):
-    page: str
-    language: str
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    name = str(page.relative_to(ROOT))
-    return [Block(name, language, text) for _, language, text in _FENCE.findall(page.read_text(encoding="utf-8"))]
-
-
-BLOCKS = [block for page in PAGES for block in blocks(page)]
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def test_there_are_blocks() -> None:
@@ -84,7 +81,9 @@ def test_python_is_run() -> None:
     pages = {block.page for block in BLOCKS if block.language == "python"}
     assert pages == RUN_ELSEWHERE.keys() | RUN_HERE.keys()
     for page, test in RUN_ELSEWHERE.items():
-        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
+        text = (ROOT / test).read_text(encoding="utf-8")
+        assert Path(page).name in text
+        assert page in TRANSCRIPTS or "names_after(" in text  # which runs all of them
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_commands_exist(block: Block) -> None:
     lines = [line.strip() for line in block.text.splitlines() if line.strip()]
     if lines[0].startswith("$ "):
         assert block.page in TRANSCRIPTS
-    elif shlex.split(lines[0])[0] in (*PROGRAMS, "make", "pip", "curl", ".venv/bin/pytest"):
+    elif shlex.split(lines[0])[0] in (*PROGRAMS, "make", "pip", "curl", "python", "torchrun", ".venv/bin/pytest"):
         for line in lines:
             check_command(shlex.split(line, comments=True))
     else:
@@ -116,6 +115,8 @@ def check_command(words: list[str]) -> None:
     if program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert set(rest) <= set(targets)
+    elif program in ("python", "torchrun"):
+        assert (ROOT / rest[-1]).is_file()
     elif program in PROGRAMS and rest[0] != "--help":
         command: Any = typer.main.get_command(PROGRAMS[program])
         while hasattr(command, "commands"):
@@ -132,3 +133,75 @@ def test_a_command_that_does_not_exist_is_seen() -> None:
     for wrong in (["bali", "fly"], ["bali", "fit", "--wings", "2"], ["make", "money"]):
         with pytest.raises(AssertionError):
             check_command(wrong)
+
+
+# --- docstrings -------------------------------------------------------------------------------------------------
+
+
+def test_the_code_of_a_docstring_runs() -> None:
+    """The only one of the reference with code in it; test_site.py would see another."""
+    text = inspect.getdoc(bali.AveragedMeans)
+    assert text is not None
+    code = inspect.cleandoc(text[text.index("    averaged = ") : text.index("Spread and noise")])
+    before: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        exec(_NETWORK + "batches = [(torch.randn(30, 2), torch.randn(30, 1))] * 2\nx_new = torch.randn(5, 2)\n", before)
+        before["inference"] = bali.LayerwiseInference(torch.nn.Linear(2, 1), bali.likelihoods.Gaussian(), n_data=30)
+        exec(code, before)
+    assert before["predictive"].mean.shape == (5, 1)
+
+
+# --- commands, run ----------------------------------------------------------------------------------------------
+
+
+def words(block: Block) -> Iterator[list[str]]:
+    for line in block.text.splitlines():
+        if line.strip():
+            yield shlex.split(line, comments=True)
+
+
+RUN = sorted({b.page for b in BLOCKS if b.language == "sh" and any(w[0] == "bali" for w in words(b))})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_commands_run(page: str, tmp_path: Path) -> None:
+    """Those of `bali`, one after the other, in a folder that has the tables they name. A server runs until the next one."""
+    rng = np.random.default_rng(0)
+    houses = pd.DataFrame({"area": rng.uniform(25, 140, 60), "town": rng.choice(["Aberg", "Bedorf"], 60)})
+    houses["sold"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 60), unit="D")
+    houses["price"] = 3 * houses.area + 10 * rng.normal(size=60)
+    for name in ("data", "houses", "labelled", "new", "row"):
+        houses.to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "bin").mkdir()
+    for opener in ("xdg-open", "www-browser"):  # a browser that opens nothing
+        (tmp_path / "bin" / opener).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / opener).chmod(0o755)
+    places = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = os.environ | {"PATH": os.pathsep.join(places), "BROWSER": "xdg-open"}
+    server: subprocess.Popen[str] | None = None
+    try:
+        for command in (w for b in BLOCKS if b.page == page and b.language == "sh" for w in words(b)):
+            if command[:2] == ["bali", "serve"]:
+                server = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+                assert server.stderr is not None
+                assert "http://127.0.0.1:8000" in server.stderr.readline()
+            elif command[0] in ("bali", "curl"):
+                done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+                assert done.returncode == 0, (command, done.stdout, done.stderr)
+                assert command[0] != "curl" or '"prediction"' in done.stdout
+    finally:
+        if server is not None:
+            server.terminate()
+            server.communicate()
+
+
+@pytest.mark.slow
+def test_transcripts_are_of_this_version() -> None:
+    """All but the numbers, which depend on the machine."""
+
+    def without_numbers(text: str) -> str:
+        return re.sub(r"[-\d][\d.,e+-]*", "0", text)
+
+    page = transcripts.PAGE.read_text(encoding="utf-8")
+    assert without_numbers(transcripts.made_anew(page)) == without_numbers(page), "run `make docs`"

@@ -18,6 +18,7 @@ import pytest
 import bali
 from support.browser import NAMES, Browser, find_browser
 from support.built_site import ROOT, Page, build_site, dead_links, fetched_elsewhere, read_site, serving
+from support.pages import PAGES, blocks_of, code_on
 
 sys.path.insert(0, str(ROOT / "docs" / "tools"))
 import tutorial_runs
@@ -30,6 +31,8 @@ COLOURED = """(async () => {
 })()"""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 LOOKS: list[tuple[int, Literal["light", "dark"]]] = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
+#: Pages with formulas, which stand in boxes like code.
+FORMULAS = {"method.html"}
 #: Of one tutorial, and of all together, in seconds of one processor core.
 LONGEST, LONGEST_IN_ALL = 60.0, 600.0
 
@@ -75,6 +78,28 @@ def test_every_document_is_a_page(quick: Path) -> None:
     assert [str(path) for path in documents if not (quick / path).exists()] == []
 
 
+def test_no_code_is_left_out(quick: Path) -> None:
+    """All that stands in a box is a block of a document, of a tutorial or of a docstring, or what `--help` says."""
+    known = {_squeezed(block.text) for page in PAGES for block in blocks_of(page)}
+    known |= {_squeezed(cell.source) for path in TUTORIALS for cell in tutorial_runs.cells_of(path)}
+    left_out = []
+    for path in sorted(quick.rglob("*.html")):
+        name = str(path.relative_to(quick))
+        if name.startswith("source/"):  # files to read, which have their own tests
+            continue
+        for code in code_on(path):
+            made = name.startswith("tutorials/") or (name == "reference/commands.html" and code.startswith("$ bali"))
+            formula = name in FORMULAS and "bali" not in code and "import" not in code
+            if _squeezed(code) not in known and not made and not formula:
+                left_out.append((name, code))
+    assert [name for name, _ in left_out] == ["reference/algorithm.html"]  # test_code_blocks.py runs it
+    assert "bali.AveragedMeans(" in left_out[0][1]
+
+
+def _squeezed(code: str) -> str:
+    return "".join(code.split())
+
+
 def test_the_reference_has_every_public_name(pages: dict[Path, Page], quick: Path) -> None:
     ids = set().union(*(page.ids for path, page in pages.items() if path.parent.name == "reference"))
     modules = {name for name in bali.__all__ if type(getattr(bali, name)).__name__ == "module"}
@@ -82,6 +107,21 @@ def test_the_reference_has_every_public_name(pages: dict[Path, Page], quick: Pat
     for module in modules:
         public = [name for name in getattr(getattr(bali, module), "__all__", []) if not name.startswith("_")]
         assert [name for name in public if f"bali.{module}.{name}" not in ids] == [], module
+
+
+def test_parameters_are_described(browser: Browser, quick: Path) -> None:
+    """Every row of a table of parameters is one, and what it says can be seen."""
+    script = """[...document.querySelectorAll('.doc-section-item')].map(
+      row => [row.querySelector('code').textContent, row.querySelector('.doc-md-description').offsetHeight])"""
+    with serving(quick) as address:
+        rows = [
+            row
+            for name in ("estimators", "networks", "algorithm")
+            for row in browser.look(f"{address}/reference/{name}.html", script=script).answer
+        ]
+    assert len(rows) > 30
+    assert [name for name, _ in rows if not re.fullmatch(r"[a-z_, ]+", name)] == []
+    assert [name for name, height in rows if not height] == []
 
 
 def test_commands_are_in_the_reference(quick: Path) -> None:
@@ -152,6 +192,8 @@ def test_a_tutorial_is_text_and_code(path: Path) -> None:
     for cell in cells:
         if cell.kind == "code":
             compile(cell.source, path.name, "exec")
+        else:
+            assert "```" not in cell.source  # nobody would run it
 
 
 def test_a_run_keeps_what_came_out(tmp_path: Path) -> None:

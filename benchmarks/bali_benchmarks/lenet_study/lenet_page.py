@@ -66,8 +66,8 @@ def to_markdown(lines: Sequence[Line]) -> str:
         *paragraph(
             "The network of LeCun et al. (1998) with rectifiers and largest values of pools, on pixels standardised by one",
             "mean and one deviation. BALI has a posterior over both convolutions and all linear layers; a mixture has",
-            "several such networks from different initial weights, as `BALIClassifier` has by default. Written by `bali",
-            "bench lenet`.",
+            "several such networks from different initial weights, as `BALIClassifier` has by default. Written by",
+            "`bali-benchmarks lenet`.",
         ),
         "",
         *table(("what", "bound", "one network", f"{MEMBERS} networks mixed"), [goal.cells for goal in goals(lines)]),

@@ -36,6 +36,8 @@ class LayerwiseInference(Stepping):
 
     It is a thin face over `setup`, which stays, and `state`, a value that every step replaces.
 
+    With several processes (`bali.distributed`), all of them must take the same steps, each with rows of its own.
+
     Parameters
     ----------
     module
@@ -67,8 +69,6 @@ class LayerwiseInference(Stepping):
     optimizer, exclude
         A function from a list of parameters to a torch optimizer, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`, for
         trainable parameters that are in no such layer or in a module named in `exclude`: they have no posterior.
-
-    With several processes (`bali.distributed`), all of them must take the same steps, each with rows of its own.
     """
 
     def __init__(

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
-    brier_score_loss,
     roc_auc_score,
     roc_curve,
     root_mean_squared_error,
@@ -120,7 +119,7 @@ def expected_calibration_error(predictive: ClassPredictive, y: Targets, n_bins: 
 def brier(predictive: ClassPredictive, y: Targets) -> float:
     """Squared distance between the probabilities and the observed class, summed over classes (0 to 2); lower is better."""
     p, classes = _probabilities(predictive, y)
-    return float(brier_score_loss(classes, p, labels=np.arange(p.shape[1]), scale_by_half=False))
+    return float(((p - np.eye(p.shape[1])[classes]) ** 2).sum(1).mean())
 
 
 def auc(predictive: ClassPredictive, y: Targets) -> float:

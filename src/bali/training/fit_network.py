@@ -60,6 +60,9 @@ def fit(
     examples gain no more, and starts from the best point of the one before; then the width of the posterior, and the noise
     or temperature of predictions, are fitted on the held-out examples. Ctrl-C ends it with the best so far.
 
+    With several processes (`bali.distributed`), all of them call it with the same data; each takes its part of every batch,
+    and all of them get the same result.
+
     Parameters
     ----------
     module
@@ -86,9 +89,6 @@ def fit(
     checkpoint
         A file that is written now and then, and gone on from if it is there. Members that are finished have files of their
         own beside it, with a number at the end.
-
-    With several processes (`bali.distributed`), all of them call it with the same data; each takes its part of every batch,
-    and all of them get the same result.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
