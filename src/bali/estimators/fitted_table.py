@@ -71,6 +71,11 @@ class FittedTable(FrameInputs):
         except OutOfReachError as error:
             raise error.named(self.columns_.feature_names[error.column]) from None
 
+    def encoded_rows(self, X: Any) -> list[Tensor]:
+        """As the networks of each stack see them."""
+        rows = self._rows(X)
+        return [self._encoded(encoding, rows) for encoding in self.encodings_]
+
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         check_is_fitted(self, "posterior_")
         rows, posterior = self._rows(X), self.posterior_

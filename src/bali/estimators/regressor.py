@@ -15,9 +15,11 @@ from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.model_schema import BALI_REGRESSOR
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.estimators.table_rows import table_regression
 from bali.predictive import metrics
 from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
+from bali.training.conditioning import Conditioned
 
 #: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
 DURATIONS = ("weibull", "log_normal_duration")
@@ -113,6 +115,32 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     def _n_outputs(self, values: Array) -> int:
         return 1 if self._has_durations else super()._n_outputs(values)
+
+    # --- learning on --------------------------------------------------------------------------------------------------
+
+    def condition(self, X: ArrayLike, y: ArrayLike) -> Conditioned:
+        """With these rows added to the output layers' posterior, in closed form and without training.
+
+        For numbers with Gaussian noise. What comes back predicts, and can be conditioned on more rows; networks, bins and
+        scales stay as they are, and so does this model.
+        """
+        return self.output_regression().condition(X, np.asarray(y, dtype=np.float64))
+
+    def output_regression(self, X: Any = None, n_samples: int = 64) -> Conditioned:
+        """The output layers as exact regressions, before any rows beyond the training's.
+
+        Neither X nor n_samples has a use here: columns are known, and members take the place of weight samples.
+        """
+        check_is_fitted(self, "posterior_")
+        if not self.posterior_.is_regression:
+            raise ValueError(f"only numbers with Gaussian noise have a closed form; this model has {self.likelihood_}")
+        held_out = self.n_seen_ * (self.recipe_.held_out_share or 1.0)
+        return table_regression(self, max(1.0, held_out), self.recipe_.seed)
+
+    @property
+    def n_targets(self) -> int:
+        """Columns of y."""
+        return self.n_outputs_
 
     # --- what is asked of counts and durations ------------------------------------------------------------------------
 
