@@ -27,13 +27,13 @@ y = simulate(x)
 # %% [markdown]
 # ## A network as BoTorch's model
 #
-# `bali.fit` learns features; `fitted.regress` infers the output layer on them exactly, so that its doubt is wide where
-# there are no rows. `BoTorchModel` gives joint posteriors over points and both outputs, differentiable in the points.
+# `bali.fit` trains the network; `output_regression` is its posterior with the output layer ready to take in rows in closed
+# form. `BoTorchModel` gives joint posteriors over points and both outputs, differentiable in the points.
 
 # %%
 import warnings
 
-from botorch.acquisition.multi_objective.logei import qLogExpectedHypervolumeImprovement
+from botorch.acquisition.multi_objective.monte_carlo import qExpectedHypervolumeImprovement
 from botorch.optim import optimize_acqf
 from botorch.utils.multi_objective.box_decompositions import NondominatedPartitioning
 from botorch.utils.multi_objective.hypervolume import Hypervolume
@@ -56,14 +56,15 @@ def fit(x, y):
 print(f"dominated volume with {len(x)} runs: {volume(y):.3f}")
 for step in range(8):
     if step % 4 == 0:
-        fitted = fit(x, y)
-    model = bali.BoTorchModel(fitted.regress(x, y, 16))
-    acquisition = qLogExpectedHypervolumeImprovement(model, reference, NondominatedPartitioning(reference, Y=y))
+        regression = fit(x, y).output_regression(x, 16)
+    model = bali.BoTorchModel(regression)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of optimizers that were stopped after a few steps
+        warnings.simplefilter("ignore")  # of optimizers that were stopped after a few steps, and of other ways to ask
+        acquisition = qExpectedHypervolumeImprovement(model, reference, NondominatedPartitioning(reference, Y=y))
         torch.manual_seed(step)
         new, _ = optimize_acqf(acquisition, bounds, q=1, num_restarts=2, raw_samples=32, options={"maxiter": 20})
     x, y = torch.cat([x, new]), torch.cat([y, simulate(new)])
+    regression = regression.condition(x[-1:], y[-1:])
 print(f"dominated volume with {len(x)} runs: {volume(y):.3f}")
 by_chance = simulate(torch.quasirandom.SobolEngine(2, scramble=True, seed=0).draw(20).double())
 print(f"with 20 runs spread evenly:  {volume(by_chance):.3f}")

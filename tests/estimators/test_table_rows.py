@@ -57,7 +57,7 @@ def test_it_is_the_full_regression_on_each_member_s_features(model: Any) -> None
     z = (y - model.target_mean_) / model.target_scale_
     v = start.body.directions.numpy()
     before = start.start.noise.numpy()[0, 0] * start.start.dof / (start.start.dof - 2)  # E σ² of each direction
-    member = 0
+    member, typical = 0, float(posterior.noise.diagonal().mean())
     for stack, encoded in zip(posterior.stacks, model.encoded_rows(X), strict=True):
         layer = stack.layers[-1]
         for number in range(stack.n_members):
@@ -69,7 +69,7 @@ def test_it_is_the_full_regression_on_each_member_s_features(model: Any) -> None
             for direction in range(d):
                 target = (z - outputs[member, 0].double().numpy()) @ v[:, direction]
                 w = weights[:, direction]
-                prior = basis @ np.diag(values) @ basis.T + before[direction] / layer.prior_variance * np.eye(len(values))
+                prior = basis @ np.diag(values) @ basis.T + typical / layer.prior_variance * np.eye(len(values))
                 mean = np.linalg.solve(prior + phi.T @ (phi * w[:, None]), phi.T @ (w * target))
                 got = found.now.mean[member, 0, direction].numpy()[[*range(phi.shape[1] - 1), -1]]
                 np.testing.assert_allclose(got, mean, rtol=CLOSE, atol=CLOSE)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import bali
 from bali.predictive.mixtures import RegressionPredictive
+from bali.training.drift import has_drifted
 from support.networks import randn
 
 
@@ -44,3 +45,10 @@ def test_it_needs_rows_to_compare_with() -> None:
     with pytest.raises(ValueError, match="5 rows tell too little"):
         bali.DriftWatch(predict, x[:5], y[:5])
     assert str(bali.DriftWatch(predict, x, y)) == "no batches yet"
+
+
+def test_a_stream_that_is_learnt_from_is_watched_by_its_losses() -> None:
+    losses = (3.0 * torch.exp(-torch.arange(60) / 10) + 0.2 * randn(60, seed=0)).tolist()
+    assert not any(has_drifted(losses[:n]) for n in range(61))  # also while it gets better
+    assert not has_drifted([*losses, 50.0, *losses[-5:]])  # a single batch
+    assert has_drifted([*losses[20:], 2.0, 2.1, 1.9, 2.0, 2.2])

@@ -201,7 +201,7 @@ def _optimisation(lines: Sequence[Line]) -> list[str]:
                 rows.append((name, title, f"{first} + {queries}", _spread(at_end, 3), f"{seconds:.1f}", str(len(at_end))))
     words = (
         "Both by qLogNEI, one point at a time. The network is 50-50, four members, trained again at every fifth query;"
-        " its output layer is inferred anew at every one."
+        " between that its output layer takes in what was found."
     )
     return (
         [

@@ -91,13 +91,16 @@ class Centred(nn.Module):
 
 
 def _network(x: Tensor, y: Tensor, seed: int, query: int, state: dict[str, Any], size: Size) -> Any:
-    """Trained now and then; its output layer is inferred anew from all rows at every query."""
+    """Trained now and then; between that its output layer takes in what was found."""
     if query % _EVERY == 0:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + query)
             module = nn.Sequential(Centred(), perceptron(x.shape[1], (50, 50), 1)).double()
         likelihood = bali.likelihoods.Gaussian()
-        state["fitted"] = bali.fit(
+        fitted = bali.fit(
             module, (x, y), likelihood, members=4, validation=0.2, seed=seed, epochs=size.epochs, verbose=False
         )
-    return bali.BoTorchModel(state["fitted"].regress(x, y, 32))
+        state["model"] = fitted.output_regression(x, 32)
+    else:
+        state["model"] = state["model"].condition(x[-1:], y[-1:])
+    return bali.BoTorchModel(state["model"])

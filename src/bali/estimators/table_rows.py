@@ -5,6 +5,7 @@ Rows that need gradients, as in an optimisation, are scaled and put into bins by
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,14 +45,15 @@ class TableRows:
         features, outputs, encoded = [], [], self._encoded(x)
         posterior = self._model.posterior_
         for stack, rows in zip(posterior.stacks, encoded, strict=True):
+            # The last layer is added up in float64, as rows are that are taken in.
             bend, h = ACTIVATIONS[stack.activation](), rows.expand(stack.n_members, *rows.shape)
             for number, layer in enumerate(stack.layers):
                 mean = layer.mean.to(h)
                 if number + 1 == len(stack.layers):
                     features.append(_filled(h, self._widest))
-                h = torch.baddbmm(mean[:, -1:], h, mean[:, :-1])
-                h = bend(h) if number + 1 < len(stack.layers) else h
-            outputs.append(h)
+                    break
+                h = bend(torch.baddbmm(mean[:, -1:], h, mean[:, :-1]))
+            outputs.append(features[-1].double() @ _filled_rows(stack.layers[-1].mean.double(), self._widest))
         means, scale = torch.cat(outputs), None
         if posterior.row_noise is not None and self._unit is not None:
             scale = posterior.row_noise(encoded[0].detach(), means.detach().mean(0)) / self._unit.to(means)
@@ -109,7 +111,8 @@ def table_regression(model: FittedRegressor, noise_rows: float, seed: int) -> Co
     posterior = model.posterior_
     assert posterior.noise is not None
     noise, unit, tails = posterior.noise.double(), None, posterior.noise_dof
-    noise = noise * (tails / (tails - 2.0)) if tails is not None else noise
+    typical = noise.diagonal().mean()
+    noise = noise * _tail_factor(tails)
     if posterior.row_noise is None:
         variances, directions = torch.linalg.eigh(noise)
     else:  # each output has its own noise in every row: along no other directions is it independent
@@ -124,17 +127,61 @@ def table_regression(model: FittedRegressor, noise_rows: float, seed: int) -> Co
         gram = (layer.input_basis * layer.input_values.unsqueeze(-2)) @ layer.input_basis.mT
         gram = _filled_square(gram.double(), width)
         curvature.append(gram.unsqueeze(1).expand(-1, len(variances), -1, -1))
-        prior = (variances / layer.prior_variance)[:, None, None] * torch.eye(width).to(noise)
-        least.append(prior.expand(stack.n_members, 1, -1, -1, -1))
+        prior = typical / layer.prior_variance * torch.eye(width).to(noise)
+        least.append(prior.expand(stack.n_members, 1, len(variances), -1, -1))
     shift, scale = (torch.as_tensor(a).to(noise) for a in (model.target_mean_, model.target_scale_))
     body = Body(rows, directions, shift, scale, tails, torch.cat(least), seed)
     return begin(body, torch.cat(curvature), 1, variances, noise_rows)
+
+
+def with_rows(posterior: TablePosterior, regression: Conditioned) -> TablePosterior:
+    """The posterior with output layers and noise as the regression has them.
+
+    Where outputs have noises of their own in every row, they share the mean of their precisions from then on.
+    """
+    now, body = regression.now, regression.body
+    assert posterior.noise is not None
+    noise = (body.directions * now.expected_noise.mean((0, 1))) @ body.directions.mT / _tail_factor(body.tails)
+    if posterior.row_noise is not None:
+        unit = posterior.row_noise.unit.to(noise)
+        noise = noise / (unit[:, None] * unit)
+    change = float(noise.diagonal().mean() / posterior.noise.diagonal().mean())
+    gram = (now.precision - body.least)[:, 0].mean(1)
+    moved = now.mean[:, 0].mT @ body.directions.mT  # (K, D_x, D)
+    stacks, start = [], 0
+    for stack in posterior.stacks:
+        layer, part, h = stack.layers[-1], slice(start, start + stack.n_members), stack.sizes[-2]
+        own = torch.tensor([*range(h), gram.shape[-1] - 1], device=gram.device)
+        values, basis = torch.linalg.eigh(gram[part][:, own][:, :, own])
+        mean = layer.mean + moved[part][:, own].to(layer.mean)
+        # The prior's part of the precision stays, so that noise and prior variance change together.
+        last = replace(
+            layer,
+            mean=mean,
+            input_basis=basis,
+            input_values=values.clamp_min(0.0),
+            prior_variance=layer.prior_variance * change,
+        )
+        stacks.append(replace(stack, layers=(*stack.layers[:-1], last)))
+        start += stack.n_members
+    return replace(posterior, stacks=tuple(stacks), noise=noise.to(posterior.noise))
+
+
+def _tail_factor(tails: float | None) -> float:
+    """Variance of a Student-t over its squared scale."""
+    return 1.0 if tails is None else tails / (tails - 2.0)
 
 
 def _filled(features: Tensor, width: int) -> Tensor:
     """With zeros up to this width, and ones."""
     padded = functional.pad(features, (0, width - features.shape[-1]))
     return torch.cat([padded, features.new_ones(*features.shape[:-1], 1)], -1)
+
+
+def _filled_rows(weights: Tensor, width: int) -> Tensor:
+    """Weights (K, H + 1, D) of features that were filled up."""
+    zeros = weights.new_zeros(len(weights), width + 1 - weights.shape[1], weights.shape[2])
+    return torch.cat([weights[:, :-1], zeros, weights[:, -1:]], 1)
 
 
 def _filled_square(gram: Tensor, width: int) -> Tensor:

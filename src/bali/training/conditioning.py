@@ -54,24 +54,27 @@ class Conditioned:
 
     # --- rows in ------------------------------------------------------------------------------------------------
 
-    def condition(self, x: Any, y: Any, forget: float = 0.0) -> Conditioned:
+    def condition(self, x: Any, y: Any, forget: float = 0.0, times: Any = None) -> Conditioned:
         """With these rows added, as if the output layer had been regressed on them too.
 
-        `forget` is the share of all rows before them, the training's included, that fades.
+        `forget` is the share of all rows before them, the training's included, that fades; `times` counts each row so many
+        times.
         """
         if not 0.0 <= forget < 1.0:
             raise ValueError(f"forget must be at least 0 and below 1, got {forget}")
         with torch.no_grad():
             rows = self.body.rows(x)
             phi, residual = rows.features.double(), self._residual(y, rows)
-            weight = torch.ones_like(residual[0, 0]) if rows.scale is None else rows.scale.double().square().reciprocal()
+            counts = phi.new_ones(phi.shape[1]) if times is None else torch.as_tensor(times).to(phi)
+            weight = counts[:, None].expand_as(residual[0, 0])
+            weight = weight if rows.scale is None else weight / rows.scale.double().square()
             weighted = phi.unsqueeze(1) * weight.mT[None, :, :, None]  # (K, D, n, D_x)
             old = self.now.faded(forget, self.body.least) if forget else self.now
             now = old.plus_rows(
                 (weighted.mT @ phi.unsqueeze(1)).unsqueeze(1),
                 torch.einsum("kdnx,ksnd->ksdx", weighted, residual),
                 torch.einsum("nd,ksnd->ksd", weight, residual.square()),
-                phi.shape[1],
+                float(counts.sum()),
             )
         forgotten = self.has_forgotten or forget > 0
         return replace(self, now=now, n_rows=self.n_rows + phi.shape[1], has_forgotten=forgotten)

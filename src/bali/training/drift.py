@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +18,11 @@ from bali.predictive.predictive_base import Predictive
 _ALLOWANCE, _LIMIT = 0.5, 5.0
 #: Standard errors that the rows to compare with may be luckier than others.
 _DOUBT = 2.0
+
+#: Of a stream that a model learns from: batches that are looked at, the last of them, and the fewest to compare with.
+WATCHED, _RECENT, _FEWEST = 100, 10, 20
+#: There a single batch counts for so many standard deviations at most, and several have to be unlikely one after the other.
+_MOST, _STREAM_LIMIT = 3.0, 8.0
 
 
 class Predicts(Protocol):
@@ -65,3 +72,15 @@ class DriftWatch:
             return "no batches yet"
         state = "has drifted: fit again, with as_prior(forget=...)" if self.drifted else "is as it was"
         return f"the stream {state}; the last batch is {self.scores[-1]:.1f} standard errors less likely than it should be"
+
+
+def has_drifted(losses: Sequence[float]) -> bool:
+    """Whether the last of a stream's batches are less likely than those before; losses are from before each was learnt."""
+    known, recent = losses[:-_RECENT], losses[-_RECENT:]
+    if len(known) < _FEWEST:
+        return False
+    mean, deviation = statistics.fmean(known), max(statistics.stdev(known), 1e-300)
+    total = 0.0
+    for loss in recent:
+        total = max(0.0, total + min((loss - mean) / deviation, _MOST) - _ALLOWANCE)
+    return total > _STREAM_LIMIT
