@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,12 +13,12 @@ from bali.conjugate.kronecker import Kronecker
 from bali.inference.first_pass import output_layer_of
 from bali.inference.inputs import Inputs, rows
 from bali.inference.linearised import Expansion
+from bali.inference.network import Network
+from bali.training.averaged_points import Point
 from bali.training.conditioning import Body, Conditioned, begin
 from bali.training.examples import as_inputs
+from bali.training.fitted_values import Calibration, Member, Units
 from bali.training.linearised_rows import LinearisedRows
-
-if TYPE_CHECKING:
-    from bali.training.fitted import Fitted
 
 #: Numbers of all samples of all weights: large networks have fewer samples.
 _MOST_NUMBERS, _LEAST_PAIRS = 2**26, 4
@@ -25,7 +26,21 @@ _MOST_NUMBERS, _LEAST_PAIRS = 2**26, 4
 _MANY = 1e6
 
 
-def output_regression(fitted: Fitted, x: Any, n_samples: int) -> Conditioned:
+class FittedNetwork(Protocol):
+    """What is needed of `Fitted`."""
+
+    network: Network
+    members: list[Member]
+    calibration: Calibration
+    units: Units | None
+    seed: int
+
+    def put_mean(self, number: int) -> None: ...
+
+    def departures(self, number: int, n: int, width: float) -> Iterator[Point]: ...
+
+
+def output_regression(fitted: FittedNetwork, x: Any, n_samples: int) -> Conditioned:
     """Before any rows beyond the training's; x tells what inputs look like."""
     calibration, units, network = fitted.calibration, fitted.units, fitted.network
     noise = calibration.noise
@@ -69,7 +84,7 @@ def output_regression(fitted: Fitted, x: Any, n_samples: int) -> Conditioned:
     return begin(body, torch.stack(curvature), n, variances, rows_of_noise)
 
 
-def _output_layer(fitted: Fitted, x: Inputs) -> str:
+def _output_layer(fitted: FittedNetwork, x: Inputs) -> str:
     network = fitted.network
     with torch.enable_grad():
         output, calls = network.forward(x)
@@ -79,7 +94,7 @@ def _output_layer(fitted: Fitted, x: Inputs) -> str:
     return name
 
 
-def _directions(fitted: Fitted, number: int, output: str, pairs: int) -> list[dict[str, Tensor]]:
+def _directions(fitted: FittedNetwork, number: int, output: str, pairs: int) -> list[dict[str, Tensor]]:
     """Samples of the departures of all layers but the output layer, as those of the module's parameters."""
     if set(fitted.network.layers) == {output}:
         return []
