@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 
 def made_digits(name: str, shape: tuple[int, ...], seed: int, n: int | None = None) -> Rows:
     """Ten kinds of rows that are easy to tell apart."""
-    y = torch.arange(240) % 10
+    y = torch.arange(160) % 10
     centres = torch.randn(10, *shape, generator=seeded(1))
-    x = centres[y] + 0.3 * torch.randn(240, *shape, generator=seeded(2))
-    return Rows((x[:180], y[:180]), (x[180:200], y[180:200]), (x[200:], y[200:]))
+    x = centres[y] + 0.3 * torch.randn(160, *shape, generator=seeded(2))
+    return Rows((x[:120], y[:120]), (x[120:140], y[120:140]), (x[140:], y[140:]))
 
 
 def test_tasks_go_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

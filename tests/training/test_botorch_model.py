@@ -61,7 +61,7 @@ def test_a_posterior_is_joint_over_points_and_outputs_and_differentiable(two: An
     assert posterior.distribution.covariance_matrix.shape == (3, 8, 8)
     assert posterior.rsample(torch.Size([5])).shape == (5, 3, 4, 2)
     joint = two.regression(x).predict(x[0].detach(), 4096).means.flatten(1)  # functions with fixed weights, at four points
-    found, drawn = posterior.distribution.covariance_matrix[0].detach(), joint.T.cov(correction=0)
+    found, drawn = posterior.distribution.covariance_matrix[0].detach().clone(), joint.T.cov(correction=0)
     assert float((found - drawn).norm() / drawn.norm()) < 0.1
     assert float(found.fill_diagonal_(0.0).abs().max()) > 0
     single = two.posterior(x[1:2, 2:3])
@@ -132,6 +132,13 @@ def test_observations_are_conditioned_on_exactly_and_fantasies_by_the_joint_gaus
     twice = several.condition_on_observations(x, torch.stack([y, y, y]))
     assert twice.posterior(at).variance.shape == (3, 5, 1)
     assert bool((twice.posterior(at).variance <= posterior.variance + 1e-9).all())
+
+
+def test_points_that_come_twice_are_drawn_alike(one: Any) -> None:
+    x = torch.rand(2, 2, generator=seeded(5), dtype=torch.float64)
+    posterior = one.posterior(torch.cat([x, x, rows()[0]]))
+    drawn = posterior.rsample(torch.Size([4]))
+    torch.testing.assert_close(drawn[:, :2], drawn[:, 2:4], rtol=0.0, atol=1e-3 * float(posterior.variance.max().sqrt()))
 
 
 def test_paths_have_fixed_weights(two: Any) -> None:

@@ -28,7 +28,9 @@ def optimisation(name: str, method: str, seed: int, size: Size) -> Iterator[Line
 
     function, best = _function(name)
     n_first, n_queries = FUNCTIONS[name]
-    n_queries = n_queries if size.rows is None else 2
+    effort: dict[str, Any] = {"num_restarts": 4, "raw_samples": 128, "options": {"maxiter": 50}}
+    if size.rows is not None:
+        n_queries, effort = 2, {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 5}}
     bounds = torch.stack([torch.zeros(function.dim), torch.ones(function.dim)]).double()
     sobol = torch.quasirandom.SobolEngine(function.dim, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     x = sobol.draw(n_first).double()
@@ -48,7 +50,7 @@ def optimisation(name: str, method: str, seed: int, size: Size) -> Iterator[Line
             torch.manual_seed(1000 * seed + query)
             model = _process(x, y) if method == "process" else _network(x, y, seed, query, state, size)
             acquisition = _acquisition(model, x)
-            candidate, _ = optimize_acqf(acquisition, bounds, q=1, num_restarts=4, raw_samples=128, options={"maxiter": 50})
+            candidate, _ = optimize_acqf(acquisition, bounds, q=1, **effort)
         state["seconds"] = time.perf_counter() - began
         x, y = torch.cat([x, candidate]), torch.cat([y, value(candidate)])
 

@@ -21,8 +21,12 @@ try:
     from botorch.models.model import FantasizeMixin, Model
     from botorch.posteriors import GPyTorchPosterior
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+    from linear_operator import to_linear_operator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("BoTorch is not installed; pip install 'bali-torch[botorch]'") from error
+
+#: Of the mean variance of the outputs at some points, added to each.
+_STEADY = 1e-8
 
 
 class HasOutputRegression(Protocol):
@@ -79,6 +83,7 @@ class BoTorchModel(Model, FantasizeMixin):  # type: ignore[misc]
             mean = mean[..., output_indices]
             places = (torch.arange(q)[:, None] * m + torch.tensor(output_indices)).flatten()
             covariance, m = covariance[..., places[:, None], places], len(output_indices)
+        covariance = to_linear_operator(_steadied(covariance))  # factored when samples are drawn, and not before
         one = m == 1
         made = MultivariateNormal(mean.squeeze(-1), covariance) if one else MultitaskMultivariateNormal(mean, covariance)
         found = GPyTorchPosterior(made)
@@ -142,6 +147,13 @@ class ThompsonPaths(EnsembleModel):  # type: ignore[misc]
         """(..., n, q, m) at X (..., q, d)."""
         means = self._regression.predict(X.reshape(-1, X.shape[-1]), self._n).means[: self._n]
         return means.reshape(self._n, *X.shape[:-1], means.shape[-1]).movedim(0, -3).to(X)
+
+
+def _steadied(covariance: Tensor) -> Tensor:
+    """Points that come twice, or nearly, have a covariance without a factor: a hundred-millionth of it is added."""
+    size = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return linalg.symmetric(covariance) + _STEADY * size[..., None, None] * eye
 
 
 def _after(first: Tensor, second: Tensor) -> Tensor:

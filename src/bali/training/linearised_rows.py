@@ -67,8 +67,8 @@ class LinearisedRows:
             return vmap(lambda p, b: self._features(p, b, x))(self._parameters, self._buffers), None
 
         def along(parameters: Point, buffers: Point, direction: Point) -> tuple[Tensor, Tensor]:
-            found: tuple[Tensor, Tensor] = jvp(lambda p: self._features(p, buffers, x), (parameters,), (direction,))
-            return found
+            features, change, *_ = jvp(lambda p: self._features(p, buffers, x), (parameters,), (direction,))
+            return features, change
 
         of_member = vmap(along, in_dims=(None, None, 0))
         features, change = vmap(of_member)(self._parameters, self._buffers, self._directions)
