@@ -14,6 +14,7 @@ from bali_benchmarks.networks.task_rows import Rows
 from bali_benchmarks.performance.measurement import Line
 from support.networks import seeded
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*before a temperature of")  # right: two epochs are few
 ROOT = Path(__file__).parents[2]
 
 
