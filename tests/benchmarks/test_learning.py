@@ -78,7 +78,7 @@ def line(**values: object) -> Line:
 
 def test_bars_are_met_or_missed() -> None:
     lines = [
-        line(study="permuted", tasks=10, accuracy=0.95, accuracies=[0.93, 0.97], seconds=1.0),
+        line(study="permuted", tasks=10, accuracy=0.95, accuracies=[0.93, 0.97], steps=100, seconds=1.0),
         line(study="labels", what="mnist", method="query", labels=60, score=0.91, is_last=False),
         line(study="labels", what="mnist", method="query", labels=300, score=0.94, is_last=True),
         line(study="labels", what="airfoil", method="query", labels=200, score=0.4),

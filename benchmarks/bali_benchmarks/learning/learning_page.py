@@ -139,19 +139,18 @@ def _continual(lines: Sequence[Line]) -> list[str]:
             for tasks in sorted({line["tasks"] for line in own}):
                 here = of(own, tasks=tasks)
                 first, last = (mean(line["accuracies"][i] for line in here) for i in (0, -1))
-                seconds = mean(line["seconds"] for line in here)
                 rows.append(
                     (
                         str(tasks),
                         f"{mean(line['accuracy'] for line in here):.4f}",
                         f"{first:.4f}",
                         f"{last:.4f}",
-                        f"{seconds:.0f}",
+                        f"{mean(line['steps'] for line in here):.0f}",
                         str(len(here)),
                     )
                 )
             text += ["", *paragraph(words), ""]
-            text += table(("tasks", "mean accuracy", "of the first", "of the last", "seconds", "seeds"), rows)
+            text += table(("tasks", "mean accuracy", "of the first", "of the last", "steps", "seeds"), rows)
     return text[1:]
 
 
