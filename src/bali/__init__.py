@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from bali.predictive.mixtures import Predictive as Predictive
     from bali.training import active as active
     from bali.training.averaging import AveragedMeans as AveragedMeans
+    from bali.training.botorch_model import BoTorchModel as BoTorchModel
+    from bali.training.drift import DriftWatch as DriftWatch
     from bali.training.fit_network import fit as fit
 
 #: Where each public name is: a module's, or (None) the module of that name itself.
@@ -40,6 +42,8 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "AveragedMeans": ("bali.training.averaging", "AveragedMeans"),
     "BALIClassifier": ("bali.estimators.classifier", "BALIClassifier"),
     "BALIRegressor": ("bali.estimators.regressor", "BALIRegressor"),
+    "BoTorchModel": ("bali.training.botorch_model", "BoTorchModel"),
+    "DriftWatch": ("bali.training.drift", "DriftWatch"),
     "HealthWarning": ("bali.inference.health", "HealthWarning"),
     "LayerwiseInference": ("bali.inference.layerwise", "LayerwiseInference"),
     "LowRankAdapted": ("bali.layers.low_rank", "LowRankAdapted"),

@@ -27,6 +27,7 @@ def script(name: str) -> ModuleType:
 
 def test_every_example_is_tested() -> None:
     here = {"char_lstm", "char_transformer", "resnet", "vision_transformer"}
+    here |= {"permuted_mnist", "mnist_labels", "two_objectives", "sensor_stream"}
     elsewhere = {"distributed"}  # in test_distributed.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == here | elsewhere
 
@@ -49,6 +50,33 @@ def test_images(name: str, width: int, capsys: pytest.CaptureFixture[str]) -> No
     nll, accuracy = found["BALI"]
     assert accuracy > 0.2  # of ten classes
     assert f"NLL {nll:.4f}  accuracy {accuracy:.4f}" in capsys.readouterr().out
+
+
+def test_tasks_one_after_the_other() -> None:
+    found = script("permuted_mnist").main(tasks=2, data="digits", epochs=8)
+    kept, lost = found["posterior as prior"], found["from the last weights"]
+    assert min(kept) > 0.6
+    assert kept[0] > lost[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*before a temperature of")  # right: eight epochs are few
+def test_labels_bought() -> None:
+    found = script("mnist_labels").main(rounds=2, data="digits", epochs=8)
+    assert found["asked for"][0] == found["at random"][0]
+    assert min(found["asked for"] + found["at random"]) > 0.2  # of ten classes
+
+
+def test_two_objectives(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("botorch", reason="BoTorch is an extra: pip install 'bali-torch[botorch]'")
+    found = script("two_objectives").main(queries=2, epochs=10)
+    assert found["queries"] > 0
+    assert "14 runs: dominated volume" in capsys.readouterr().out
+
+
+def test_a_sensor_that_drifts() -> None:
+    found = script("sensor_stream").main(days=45, epochs=30)
+    assert found["drifts"]
+    assert min(found["drifts"]) > 30  # not before it ages
 
 
 def test_sentences_are_the_same_for_a_seed_and_hold_together() -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from bali.conjugate.kronecker import Kronecker
+from bali.conjugate.symmetric import Dense
 from bali.inference.joint import JointLayer, Pace, advance, needs_statistics, proposed_step, take_in
 from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
@@ -62,6 +64,40 @@ def test_logistic_regression_rests_at_the_map_estimate(step_size: float, damping
     pace = Pace(step_size, kl_bound=1.0, momentum=0.5, damping=damping)
     layers = trained(nn.Linear(3, 1).double(), Bernoulli(), x, y, pace, steps=1500)
     np.testing.assert_allclose(layers[""].mean[:, 0].numpy(), map_estimate(x, y), atol=1e-4)
+
+
+def earlier_data(scale: float) -> tuple[Tensor, Kronecker]:
+    """A posterior of earlier data: its mean, and A₀ ⊗ S₀ of two outputs."""
+    rows = randn(50, 4, seed=11)
+    s = randn(2, 5, seed=12)
+    return randn(4, 2, seed=13), Kronecker(Dense(rows.mT @ rows * scale), s @ s.mT)
+
+
+@pytest.mark.parametrize("step_size", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_with_earlier_data_it_rests_where_their_posterior_is_the_prior(step_size: float, scale: float) -> None:
+    x, y = logistic_data()
+    both = torch.stack([y, (x[:, 1] > 0).double()], 1)
+    mean, earlier = earlier_data(scale)
+    rows = np.concatenate([x.numpy(), np.ones((N, 1))], axis=1)
+    signs = 2 * both.numpy() - 1
+    precision = np.kron(earlier.inputs.dense().numpy(), earlier.outputs.numpy()) + np.eye(8) / VARIANCE
+
+    def loss(w: Weights) -> float:
+        departure = w - mean.numpy().reshape(-1)
+        z = rows @ w.reshape(4, 2)
+        return float(np.logaddexp(0.0, -signs * z).sum() + 0.5 * departure @ precision @ departure)
+
+    wanted = minimize(loss, mean.numpy().reshape(-1), method="BFGS", options={"gtol": 1e-9, "maxiter": 5000}).x
+    network = Network(nn.Linear(3, 2).double())
+    pace = Pace(step_size, kl_bound=1.0, momentum=0.5)
+    layers = {"": JointLayer(mean.clone(), mean, VARIANCE, earlier=earlier.scaled(1.0 / N))}
+    for step in range(1, 2501):
+        network.assign({"": layers[""].mean})
+        seen = joint_pass(network, Bernoulli(), Link(), x, both, None)
+        layers = {"": take_in(layers[""], seen.sums[""], N, step, pace)}
+        layers, _ = advance(layers, N, pace)
+    np.testing.assert_allclose(layers[""].mean.numpy().reshape(-1), wanted, atol=1e-4)
 
 
 def test_a_convolution_whose_positions_are_alike_is_the_linear_layer() -> None:

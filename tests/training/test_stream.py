@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,84 @@ def test_single_rows_after_the_first_batch() -> None:
     assert np.isfinite(model.predict(X)).all()
     with pytest.raises(ValueError, match="2 features"):
         model.partial_fit(X[:, :1], y)
+
+
+def test_output_layers_are_those_of_all_rows_however_they_come() -> None:
+    """A regression in three parts, saved in between, is that in one; other layers stay."""
+    X, y = batch(0, 200)
+    more = [batch(seed, n) for seed, n in ((1, 1), (2, 30), (3, 12))]
+    models = [BALIRegressor(**SMALL, max_iter=60).fit(X, y) for _ in range(2)]
+    parts, whole = models
+    for rows in more:
+        parts = pickle.loads(pickle.dumps(parts.partial_fit(*rows, output_only=True)))
+    whole.partial_fit(*(np.concatenate(part) for part in zip(*more, strict=True)), output_only=True)
+    assert parts.posterior_.row_noise is None
+    assert parts.n_seen_ == whole.n_seen_ == 243
+    for ours, all_at_once in zip(parts.posterior_.stacks, whole.posterior_.stacks, strict=True):
+        for a, b in zip(ours.layers[:-1], all_at_once.layers[:-1], strict=True):
+            np.testing.assert_array_equal(a.mean, b.mean)
+        a, b = ours.layers[-1], all_at_once.layers[-1]
+        np.testing.assert_allclose(a.mean, b.mean, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(a.input_values, b.input_values, rtol=1e-8, atol=1e-6)
+        assert a.prior_variance == pytest.approx(b.prior_variance, rel=1e-8)
+    noises = [model.posterior_.noise for model in (parts, whole)]
+    assert noises[0] is not None
+    assert noises[1] is not None
+    np.testing.assert_allclose(noises[0], noises[1], rtol=1e-8)
+
+
+def test_output_layers_learn_from_later_batches_and_a_file_has_them(tmp_path: Path) -> None:
+    X, y = batch(0, 60)
+    model = BALIRegressor(**SMALL, max_iter=100, n_bins=0).fit(X, y)
+    before = error(model)
+    for seed in range(1, 30):
+        model.partial_fit(*batch(seed), output_only=True)
+    assert error(model) < 0.8 * before
+    model.save(tmp_path / "m.bali")
+    np.testing.assert_array_equal(bali.load(tmp_path / "m.bali").predict(X), model.predict(X))
+
+
+def test_old_rows_fade() -> None:
+    X, y = batch(0, 100)
+    kept, fades = (BALIRegressor(**SMALL, max_iter=60).fit(X, y) for _ in range(2))
+    for seed in range(1, 15):
+        U, v = batch(seed, 20)
+        kept.partial_fit(U, v + 3, output_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bali.HealthWarning)
+            fades.partial_fit(U, v + 3, output_only=True, forget=0.3)
+    U, v = batch(100, 200)
+    errors = [float(np.mean((model.predict(U) - v - 3) ** 2)) for model in (kept, fades)]
+    assert errors[1] < errors[0]
+    assert fades.n_seen_ < kept.n_seen_
+    stream = streamed(BALIRegressor(**SMALL), range(3))
+    stream.partial_fit(U, v, forget=0.5)
+    assert stream.n_seen_ == 3 * 32 + 200
+    with pytest.raises(ValueError, match="forget must be at least 0 and below 1"):
+        stream.partial_fit(U, v, forget=1.0)
+
+
+@pytest.mark.parametrize("output_only", [False, True])
+def test_a_law_that_changes_is_reported(output_only: bool) -> None:
+    model = BALIRegressor(**SMALL, max_iter=100).fit(*batch(0, 400)) if output_only else BALIRegressor(**SMALL)
+    for seed in range(1, 70):
+        model.partial_fit(*batch(seed), output_only=output_only)
+    assert not model.drifted_
+    assert model.health().is_sound
+
+    def change() -> None:
+        for seed in range(70, 76):
+            X, y = batch(seed)
+            model.partial_fit(X, y + 2 * X[:, 0], output_only=output_only)
+
+    with pytest.warns(bali.HealthWarning, match="less likely than those before"):
+        change()
+    assert model.drifted_
+    assert "forget=0.1" in model.health().problems[0]
+
+
+def test_output_only_is_for_fitted_regressions() -> None:
+    X, y = batch(0)
+    for model in (BALIRegressor(**SMALL), BALIClassifier(**SMALL)):
+        with pytest.raises(ValueError, match="output_only is for a BALIRegressor that is fitted"):
+            model.partial_fit(X, (y > 0).astype(int), classes=[0, 1], output_only=True)

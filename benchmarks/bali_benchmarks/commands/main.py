@@ -5,6 +5,7 @@ from __future__ import annotations
 from bali_benchmarks.commands.comparisons import bench
 from bali_benchmarks.commands.data import data
 from bali_benchmarks.commands.faults import faults
+from bali_benchmarks.commands.learning import learning
 from bali_benchmarks.commands.likelihoods import likelihoods
 from bali_benchmarks.commands.networks import networks
 from bali_benchmarks.commands.pretrained import pretrained
@@ -14,6 +15,7 @@ app = bench
 app.command()(reproduce)
 app.command()(faults)
 app.command()(networks)
+app.command()(learning)
 app.command()(pretrained)
 app.command()(likelihoods)
 app.add_typer(data, name="data")

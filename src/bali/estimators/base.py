@@ -216,7 +216,7 @@ class BALIEstimator(FittedTable):
         self.recipe_ = self.recipe_.with_stacks(stacks)
         self.candidate_scores_ = found.scores
         self.n_iter_ = max(course.step for course in found.courses)
-        self.n_seen_, self._stream = self.recipe_.n_rows, None
+        self.n_seen_, self._stream, self._losses = self.recipe_.n_rows, None, []
         self.refused_ = sum(course.refused for course in found.courses)
         self.loss_curve_ = found.losses
         self.validation_steps_ = [step for step, _ in found.validation]
@@ -266,14 +266,31 @@ class BALIEstimator(FittedTable):
         )
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        output_only: bool = False,
+        forget: float = 0.0,
     ) -> Self:
-        """One step on one batch, with nothing held out. The first batch sets the scales of inputs and targets."""
+        """Learn from one batch, with nothing held out. The first batch sets the scales of inputs and targets.
+
+        It is one step of all layers, after which the posterior is about the new means, with the averages of the statistics
+        so far. With `output_only`, for numbers with Gaussian noise, other layers stay, and the posterior of the output
+        layers and the noise is exactly that of all rows: in whatever parts they come. `forget` is the share of the earlier
+        rows that fades. `health()` says when the last batches are less likely than those before them.
+        """
+        if not 0.0 <= forget < 1.0:
+            raise ValueError(f"forget must be at least 0 and below 1, got {forget}")
         first = not hasattr(self, "posterior_")
         self._check_parameters()
         rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
         weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
         values = self._values(y_all, learn=first, classes=classes)
+        if output_only:
+            return self._partial_fit_of_outputs(X, values, weight, forget)
         if first:
             self._start(rows, values, weight)
             self.encodings_ = [Encoding.learn(rows, 0, weight)]
@@ -281,7 +298,8 @@ class BALIEstimator(FittedTable):
             self.validation_steps_, self.validation_scores_, self.candidate_scores_ = [], [], {}
         batch = self._encoded(self.encodings_[0], rows), self._target_tensor(values), self._tensor(weight)
         self._stream = stream = getattr(self, "_stream", None) or self._new_stream(batch, first=first)
-        self.loss_curve_.append(-stream.step(*batch))
+        stream.n_seen *= 1.0 - forget
+        self._watch(-stream.step(*batch))
         self.n_iter_, self.n_seen_ = self.n_iter_ + 1, stream.n_seen
         self.posterior_ = stream.posterior(self.recipe_.seed)
         if first:
@@ -289,6 +307,9 @@ class BALIEstimator(FittedTable):
             variances = tuple(layer.prior_variance for layer in stack.layers)
             self.recipe_ = self.recipe_.with_stacks((Stack(name, tuple(stack.sizes), variances),))
         return self
+
+    def _partial_fit_of_outputs(self, X: ArrayLike, values: Array, weight: Array, forget: float) -> Self:
+        raise ValueError("output_only is for a BALIRegressor that is fitted, to numbers with Gaussian noise")
 
     def _new_stream(self, batch: tuple[Tensor, Tensor, Tensor], *, first: bool) -> Stream:
         """At the start of a stream, or where a fitted or loaded model goes on."""

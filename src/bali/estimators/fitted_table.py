@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,18 @@ from bali.estimators.frame_inputs import FrameInputs
 from bali.estimators.input_scaling import InputScaling, OutOfReachError
 from bali.estimators.recipe import Recipe
 from bali.estimators.table_health import TableHealth, table_health
+from bali.inference.health import HealthWarning
 from bali.predictive.mixtures import Predictive
+from bali.training.drift import WATCHED, has_drifted
 from bali.training.table_posterior import TablePosterior
 
 #: Numbers of a prediction at once: components × rows × outputs.
 _NUMBERS_AT_ONCE = 2**21
+#: What is said of a stream that has changed.
+DRIFT = (
+    "the last batches are less likely than those before them: has what they come from changed? partial_fit(..., forget=0.1) "
+    "lets a tenth of the earlier rows fade with each batch"
+)
 
 
 class FittedTable(FrameInputs):
@@ -40,6 +48,7 @@ class FittedTable(FrameInputs):
     n_seen_: float  # rows, by their weights
     refused_: int  # steps that were not taken
     loss_curve_: list[float]
+    _losses: Sequence[float] = ()  # of the last batches of a stream, before they were learnt from
     validation_steps_: list[int]
     validation_scores_: list[float]
 
@@ -63,6 +72,21 @@ class FittedTable(FrameInputs):
         """The likelihood that was kept."""
         return self.recipe_.stacks[0].likelihood
 
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    @property
+    def drifted_(self) -> bool:
+        """Whether the last batches of a stream are less likely than those before them."""
+        return has_drifted(self._losses)
+
+    def _watch(self, loss: float) -> None:
+        """Keep the loss of a batch before it is learnt from, and warn when batches have become less likely."""
+        knew = self.drifted_
+        self.loss_curve_ = [*self.loss_curve_, loss]
+        self._losses = [*self._losses, loss][-WATCHED:]
+        if self.drifted_ and not knew:
+            warnings.warn(DRIFT, HealthWarning, stacklevel=4)
+
     # --- prediction -----------------------------------------------------------------------------------------------
 
     def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
@@ -70,6 +94,11 @@ class FittedTable(FrameInputs):
             return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
         except OutOfReachError as error:
             raise error.named(self.columns_.feature_names[error.column]) from None
+
+    def encoded_rows(self, X: Any) -> list[Tensor]:
+        """As the networks of each stack see them."""
+        rows = self._rows(X)
+        return [self._encoded(encoding, rows) for encoding in self.encodings_]
 
     def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
         check_is_fitted(self, "posterior_")
@@ -99,14 +128,15 @@ class FittedTable(FrameInputs):
         """What was chosen, and each layer's degrees of freedom and condition; and what is off, if anything."""
         check_is_fitted(self, "posterior_")
         found = table_health(self.recipe_, self.posterior_, self.encoding_, self.candidate_scores_, self.refused_)
-        return replace(found, chosen=self.columns_.summary | found.chosen)
+        more = (DRIFT,) if self.drifted_ else ()
+        return replace(found, chosen=self.columns_.summary | found.chosen, drift=more)
 
     # --- files --------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
-            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream")
+            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream", "_losses")
             state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
         return state
 

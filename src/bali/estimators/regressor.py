@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.model_schema import BALI_REGRESSOR
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.estimators.table_rows import table_regression, with_rows
 from bali.predictive import metrics
 from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
+from bali.training.conditioning import Conditioned
 
 #: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
 DURATIONS = ("weibull", "log_normal_duration")
@@ -113,6 +116,43 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     def _n_outputs(self, values: Array) -> int:
         return 1 if self._has_durations else super()._n_outputs(values)
+
+    # --- learning on --------------------------------------------------------------------------------------------------
+
+    def condition(self, X: ArrayLike, y: ArrayLike) -> Conditioned:
+        """With these rows added to the output layers' posterior, in closed form and without training.
+
+        For numbers with Gaussian noise. What comes back predicts, and can be conditioned on more rows; networks, bins and
+        scales stay as they are, and so does this model.
+        """
+        return self.output_regression().condition(X, np.asarray(y, dtype=np.float64))
+
+    def output_regression(self, X: Any = None, n_samples: int = 64) -> Conditioned:
+        """The output layers as exact regressions, before any rows beyond the training's.
+
+        Neither X nor n_samples has a use here: columns are known, and members take the place of weight samples.
+        """
+        check_is_fitted(self, "posterior_")
+        if not self.posterior_.is_regression:
+            raise ValueError(f"only numbers with Gaussian noise have a closed form; this model has {self.likelihood_}")
+        return table_regression(self, self.n_seen_, self.recipe_.seed)
+
+    def _partial_fit_of_outputs(self, X: ArrayLike, values: Array, weight: Array, forget: float) -> Self:
+        if not hasattr(self, "posterior_") or not self.posterior_.is_regression:
+            return super()._partial_fit_of_outputs(X, values, weight, forget)
+        before = self._standard_dist(X).log_prob(self._target_tensor(values)).double().cpu().numpy()
+        self._watch(-float(np.average(before, weights=weight)))
+        self.posterior_ = with_rows(self.posterior_, self.output_regression().condition(X, values, forget, weight))
+        self.n_seen_, self._stream = (1.0 - forget) * self.n_seen_ + float(weight.sum()), None
+        variances = [tuple(layer.prior_variance for layer in stack.layers) for stack in self.posterior_.stacks]
+        known = zip(self.recipe_.stacks, variances, strict=True)
+        self.recipe_ = self.recipe_.with_stacks(tuple(replace(stack, prior_variances=own) for stack, own in known))
+        return self
+
+    @property
+    def n_targets(self) -> int:
+        """Columns of y."""
+        return self.n_outputs_
 
     # --- what is asked of counts and durations ------------------------------------------------------------------------
 

@@ -29,11 +29,12 @@ class TableHealth:
     layers: list[LayerLine]
     n_rows: float
     refused: int  # steps that were not taken
+    drift: tuple[str, ...] = ()  # what is to be said of a stream
 
     @property
     def problems(self) -> list[str]:
         """What is wrong, and what helps, a sentence each."""
-        found = []
+        found = list(self.drift)
         if self.refused:
             found.append(f"{self.refused} steps would have ruined the fit and were not taken; look for extreme values in X")
         return found

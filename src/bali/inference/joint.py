@@ -14,6 +14,9 @@ whole one for units whose gradients vanish. All layers' steps are shortened toge
 between the old and the new outputs, estimated from A and S, would exceed a bound: a step that would ruin the fit is not
 taken.
 
+Where earlier data have left a precision A₀ ⊗ S₀ about M₀, its pull A₀ (M − M₀) S₀ is subtracted too, and c A₀ is part of the
+matrix that is solved with, c so large that this pull's own step is below a whole one: the fixed point stays the log joint's.
+
 XᵀG is what autograd gives as the gradient of the weights, at every step. A and S change slowly: their averages take in
 every fourth batch, and the factor of A + δI serves twenty steps. The other steps cost little more than an optimizer's.
 """
@@ -29,6 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bali.conjugate.averages import averaged, averaged_into
+from bali.conjugate.kronecker import Kronecker
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
 from bali.inference.row_sums import RowSums
 
@@ -40,6 +44,10 @@ _REFRESH, _FRESH_AT_FIRST = 20, 5
 _SELDOM = 4
 #: An average of squared gradients that is so many times smaller than a batch's is given up for it.
 _JUMP = 4.0
+#: A₀ may be so much smaller along some inputs than on average that float32 cannot factor the sum: so much is added there.
+_LEAST_HELD = 1e-4
+#: Steps of an output may grow so much until the next factor, where earlier data hold against them.
+_ROOM = 2.0
 
 
 def _without_dust(values: Tensor) -> Tensor:
@@ -67,12 +75,15 @@ class JointLayer:
     damped: Symmetric | None = None  # A + δI of the last refreshment, with its factor
     damping: Tensor | None = None  # δ, (...,)
     steepness: Tensor | None = None  # tr(ΔᵀAΔS) / tr(ΔᵀAΔ) of the last step that S was new at
+    earlier: Kronecker | None = None  # A₀ ⊗ S₀ of earlier data, an example of the present ones
+    most: Tensor | None = None  # of D, (..., D_y), that the pull of the earlier data allows until the next factor
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file holds of it."""
         found = {"mean": self.mean, "prior_mean": self.prior_mean, "gradients": self.gradients, "drive": self.drive}
         found |= {"inputs": None if self.inputs is None else self.inputs.values, "damping": self.damping}
         found |= {"damped": None if self.damped is None else self.damped.values, "steepness": self.steepness}
+        found |= {"most": self.most}
         return {name: value for name, value in found.items() if value is not None}
 
     def with_tensors(self, tensors: Mapping[str, Tensor], rows_per_example: float, *, is_diagonal: bool) -> JointLayer:
@@ -96,6 +107,7 @@ class JointLayer:
             damped=damped,
             damping=tensors.get("damping"),
             steepness=tensors.get("steepness"),
+            most=tensors.get("most"),
         )
 
     @property
@@ -131,9 +143,31 @@ def take_in(layer: JointLayer, sums: RowSums, n_examples: float, step: int, pace
     if layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0:
         damping = pace.damping * inputs.diagonal().mean(-1)
         damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), inputs.name, inputs.repairs).plus(inputs)
+        most = None
+        if layer.earlier is not None:
+            most = _ROOM * _adaptive_scale(layer, pace)
+            damped = damped.plus(_held(layer.earlier, most, layer.rows_per_example))
         damped.keep_inverse()
-        layer = replace(layer, damped=damped, damping=damping)
+        layer = replace(layer, damped=damped, damping=damping, most=most)
     return layer
+
+
+def _adaptive_scale(layer: JointLayer, pace: Pace) -> Tensor:
+    """α / rms(g_j), (..., D_y)."""
+    assert layer.gradients is not None
+    squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
+    rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
+    return pace.step_size * layer.step_share / rms
+
+
+def _held(earlier: Kronecker, most: Tensor, rows_per_example: float) -> Symmetric:
+    """c A₀, where c is the largest eigenvalue of S₀ D / P: (A + δI + cA₀)⁻¹ A₀ ΔS₀D/P is then at most Δ."""
+    root = most.to(earlier.outputs.dtype).sqrt()
+    largest = torch.linalg.eigvalsh(root.unsqueeze(-1) * earlier.outputs * root.unsqueeze(-2))[..., -1]
+    scaled = replace(earlier.inputs, values=earlier.inputs.values.clone())
+    scaled.scale_(largest.clamp_min(0.0) / rows_per_example)
+    least = _LEAST_HELD * scaled.diagonal().mean(-1, keepdim=True)
+    return Diagonal(least.expand_as(scaled.diagonal())).plus(scaled)
 
 
 def _with_statistics(
@@ -170,15 +204,19 @@ def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, T
     assert layer.damped is not None
     assert layer.damping is not None
     precision = layer.prior_variance * n_data * layer.rows_per_example  # σ² N P
-    squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
-    rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
     bound = (layer.damping * precision / pace.prior_share)[..., None]
-    scale = (pace.step_size * layer.step_share / rms).minimum(bound)
+    scale = _adaptive_scale(layer, pace).minimum(bound)
+    if layer.most is not None:
+        scale = scale.minimum(layer.most)
     rows = layer.rows_per_example
     scale = (scale / rows).unsqueeze(-2)
-    drive = torch.sub(layer.drive, layer.departure, alpha=pace.prior_share * rows / precision).mul_(scale)
+    drive = torch.sub(layer.drive, layer.departure, alpha=pace.prior_share * rows / precision)
+    if layer.earlier is not None:
+        drive.sub_(layer.earlier.times(layer.departure))
+    drive.mul_(scale)
     step = layer.damped.solve(drive)
-    moved = drive.addcmul_(step, layer.damping[..., None, None], value=-1.0)  # AΔ = drive − δΔ
+    # AΔ = drive − δΔ, with cA₀ of earlier data counted as part of A.
+    moved = drive.addcmul_(step, layer.damping[..., None, None], value=-1.0)
     length = (moved.flatten(-2) * step.flatten(-2)).sum(-1)  # tr(ΔᵀAΔ)
     steepness = layer.steepness
     if steepness is None:

@@ -19,7 +19,7 @@ from bali.inference.inputs import Inputs
 from bali.inference.network import Network, as_output
 
 #: The distance of the two nearby points, over the largest departure of a weight: far enough for float32.
-_NEARBY = 3e-3
+NEARBY = 3e-3
 
 
 class Expansion:
@@ -33,10 +33,10 @@ class Expansion:
 
     def change(self, x: Inputs, departures: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The module's output at x, and its derivative along these departures of the layers' weights."""
-        direction = self._direction(departures)
+        direction = self.direction(departures)
         if self._has_forward_mode:
             try:
-                with _differentiable_kernels():
+                with differentiable_kernels():
                     output, change, *_ = jvp(lambda weights: self._output_at(weights, x), (self.weights,), (direction,))
                     return output, change
             except (NotImplementedError, RuntimeError) as error:
@@ -48,7 +48,7 @@ class Expansion:
     def output(self, x: Inputs) -> Tensor:
         return self._output_at(self.weights, x)
 
-    def _direction(self, departures: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def direction(self, departures: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Departures of layers' weight matrices as those of the module's parameters: writing them in is a linear map."""
         parameters = dict(self.network.module.named_parameters())
         with torch.no_grad():
@@ -62,7 +62,7 @@ class Expansion:
 
     def _difference(self, x: Inputs, direction: Mapping[str, Tensor]) -> Tensor:
         largest = max(float(part.abs().max()) for part in direction.values())
-        step = _NEARBY / max(largest, 1.0)
+        step = NEARBY / max(largest, 1.0)
         points = ({name: w + sign * step * direction[name] for name, w in self.weights.items()} for sign in (1, -1))
         ahead, behind = (self._output_at(point, x) for point in points)
         return (ahead - behind) / (2.0 * step)
@@ -75,7 +75,7 @@ class Expansion:
 
 
 @contextmanager
-def _differentiable_kernels() -> Iterator[None]:
+def differentiable_kernels() -> Iterator[None]:
     short_cuts, fused = torch.backends.mha.get_fastpath_enabled(), bool(torch.backends.mkldnn.enabled)
     torch.backends.mha.set_fastpath_enabled(False)
     _use_fused(False)

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import torch
 
+from bali.conjugate.kronecker import Kronecker
 from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
 from bali.inference.joint import JointLayer
 
 
 def layer_posterior(layer: JointLayer, n_data: int, name: str, *, is_linearised: bool = False) -> CurvaturePosterior:
-    """The Gaussian of the curvature N P · A ⊗ S and the variance σ² of the layer's prior."""
+    """The Gaussian of the curvature N P · A ⊗ S, that of earlier data added, and the variance σ² of the layer's prior."""
     assert layer.inputs is not None
     assert layer.gradients is not None
     wide = torch.float32 if layer.mean.device.type == "mps" else torch.float64
     inputs = layer.inputs.to(wide)
     scaled = type(inputs)(inputs.values * (n_data * layer.rows_per_example))
+    found = Kronecker(scaled, layer.gradients.to(wide))
+    if layer.earlier is not None:
+        found = found.plus(layer.earlier.scaled(n_data).to(wide))
     kind = SumNormal if is_linearised else MatrixNormal
-    return kind.of(layer.mean.to(wide), scaled, layer.gradients.to(wide), layer.prior_variance, f"layer '{name}'")
+    return kind.of(layer.mean.to(wide), found.inputs, found.outputs, layer.prior_variance, f"layer '{name}'")

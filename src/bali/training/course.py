@@ -24,6 +24,7 @@ from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
 from bali.training.averaged_points import AveragedPoints, Point, batch_norms, load_point
+from bali.training.continued import penalty
 from bali.training.examples import Examples
 from bali.training.rules import Rules, steps_between_scores
 
@@ -169,7 +170,7 @@ def _score(job: Job, course: Course) -> bool:
         load_point(network, point)
         refresh_statistics(job)
         score, noise = held_out_score(job)
-        found.append((score, noise, point))
+        found.append((score + penalty(course.layers, point), noise, point))
     load_point(network, here)
     score, noise, point = min(found, key=lambda f: f[0])
     course.scores.append((course.step, score))

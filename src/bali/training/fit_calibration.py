@@ -50,7 +50,8 @@ def calibrated(fitted: Fitted, job: Job) -> Calibration:
         if fitted.is_linearised:
             sample_width = likely_width(SAMPLE_WIDTHS, lambda w: _score(fitted, fitted.sampled_outputs(x, each, w), y))
     fitted.calibration = before
-    return replace(_fitted_to(fitted, z, y)[1], width=width, sample_width=sample_width)
+    found = replace(_fitted_to(fitted, z, y)[1], width=width, sample_width=sample_width)
+    return replace(found, noise_rows=float(n)) if fitted.is_linearised else found
 
 
 def likely_width(widths: Sequence[float], score: Callable[[float], float]) -> float:

@@ -47,7 +47,9 @@ _MEMBER = Record(
         "losses": ListOf(ANY_NUMBER),
         "outcome": Choice(("converged", "epochs")),
         "refused": COUNT,
-    }
+        "unseen": MapOf(POSITIVE),
+    },
+    optional=("unseen",),
 )
 #: The state of torch's random numbers.
 _RNG = TensorCheck(torch.uint8, [tuple(torch.get_rng_state().shape)])
@@ -73,6 +75,7 @@ def check_course(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], job: Jo
             "damped": inputs,
             "damping": TensorCheck(FLOATS, [tuple(lead)], least=0.0, optional=True),
             "steepness": TensorCheck(FLOATS, [tuple(lead)], optional=True),
+            "most": TensorCheck(FLOATS, [(*lead, o)], least=0.0, optional=True),
         }
         checks |= {f"layer/{name}/{key}": check for key, check in own.items()}
     points = {name: (layer.mean.shape, job.network.layers[name].weight.dtype) for name, layer in course.layers.items()}

@@ -84,6 +84,7 @@ def save_member(path: str | os.PathLike[str], job: Job, trained: TrainedMember, 
         "losses": trained.losses,
         "outcome": trained.outcome,
         "refused": trained.refused,
+        "unseen": trained.member.unseen,
     }
     files.write(member_path(path, member), MEMBER_KIND, meta, tensors)
 
@@ -101,7 +102,7 @@ def load_member(path: str | os.PathLike[str], job: Job, member: int) -> TrainedM
         if meta["outcome"] == "epochs" and is_short:
             return None
         parts = {name: value.to(job.device) for name, value in tensors.items() if name not in ("rng", "noise")}
-        found = member_of(parts, meta["layers"], is_linearised=job.likelihood.has_true_targets)
+        found = member_of(parts, meta["layers"], meta.get("unseen", {}), is_linearised=job.likelihood.has_true_targets)
         scores = [(int(step), float(score)) for step, score in meta["scores"]]
         torch.set_rng_state(tensors["rng"])
         return TrainedMember(found, tensors.get("noise"), scores, meta["losses"], meta["outcome"], meta["refused"])

@@ -24,6 +24,7 @@ from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.training import course as courses
 from bali.training import fit_checkpoints
 from bali.training.averaged_points import load_point
+from bali.training.continued import Joined, Prior, larger_on_unseen, remembered
 from bali.training.course import Course, Job
 from bali.training.examples import Examples, Part, as_examples, with_features
 from bali.training.fit_calibration import calibrated
@@ -49,6 +50,8 @@ def fit(
     epochs: int | None = None,
     batch_size: int | None = None,
     only: Collection[str] | None = None,
+    prior: Fitted | Prior | None = None,
+    memory: int = 0,
     seed: int | None = None,
     device: str | torch.device = "auto",
     checkpoint: str | os.PathLike[str] | None = None,
@@ -86,6 +89,11 @@ def fit(
     only
         Names of modules: everything outside of them stays as it is. The prior is then about the weights that the module
         has, as for a pretrained network.
+    prior
+        What an earlier fit of the same architecture found (`Fitted`, or its `as_prior(...)`): training starts there, and its
+        posterior is the prior of these data, so that what the old data said is kept. Held-out examples are of the new data.
+    memory
+        So many rows are kept in the result, and trained on again by fits that have it as their prior. Files hold none.
     checkpoint
         A file that is written now and then, and gone on from if it is there. Members that are finished have files of their
         own beside it, with a number at the end.
@@ -97,8 +105,13 @@ def fit(
     if isinstance(likelihood, type) and issubclass(likelihood, nn.Module):
         likelihood = likelihood()
     likelihood = as_likelihood(likelihood)
-    for name, count, least in (("members", members, 1), ("epochs", epochs, 0), ("batch_size", batch_size, 1)):
-        if not (isinstance(count, Integral) and count >= least) and (count is not None or name == "members"):
+    for name, count, least in (
+        ("members", members, 1),
+        ("epochs", epochs, 0),
+        ("batch_size", batch_size, 1),
+        ("memory", memory, 0),
+    ):
+        if not (isinstance(count, Integral) and count >= least) and (count is not None or name in ("members", "memory")):
             raise ValueError(f"{name} must be a whole number of at least {least}, got {count!r}")
     module = copy.deepcopy(module)
     where = _device(module, device)
@@ -112,7 +125,15 @@ def fit(
     examples, held_out = _held_out(examples, validation, seed, where, dtype)
     is_pretrained = only is not None or epochs == 0
     network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
-    link, units = link_of(network, likelihood, examples, weights_stay=epochs == 0)
+    given = prior.as_prior() if isinstance(prior, Fitted) else prior
+    if given is None:
+        link, units = link_of(network, likelihood, examples, weights_stay=epochs == 0)
+    else:
+        given.check(network, members, likelihood)
+        members, link, units = len(given.layers), given.link, given.units
+        if given.memory is not None:
+            examples = Joined(examples, given.memory.rows)
+    kept_rows = remembered(examples, given, memory, seed)
     if units is not None:
         examples, held_out = (Standardised(part, units) for part in (examples, held_out))
     examples, held_out, body = _behind_frozen_body(network, examples, held_out)
@@ -127,12 +148,15 @@ def fit(
         for number in range(members):
             if number:
                 _restart(network, initial, seed + number)
+            if given is not None:
+                given.start(network, number)
             member_job = replace(job, seed=seed + number)
-            found.append(_trained(member_job, is_pretrained, checkpoint, number, on_score))
+            found.append(_trained(member_job, is_pretrained, given, checkpoint, number, on_score))
             if found[-1].outcome == "interrupted":
                 break
     start, all_of_them = Calibration(noise=found[-1].noise), [trained.member for trained in found]
     fitted = Fitted(network, likelihood, all_of_them, start, units, link, History.of(found), seed)
+    fitted.memory = kept_rows
     fitted.calibration = calibrated(fitted, job)
     fitted.health().warn(stacklevel=2)
     return fitted
@@ -141,6 +165,7 @@ def fit(
 def _trained(
     job: Job,
     prior_about_weights: bool,
+    prior: Prior | None,
     checkpoint: str | os.PathLike[str] | None,
     number: int,
     on_score: Callable[[Job, Course], None],
@@ -149,7 +174,7 @@ def _trained(
     known = None if checkpoint is None else fit_checkpoints.load_member(checkpoint, job, number)
     if known is not None:
         return known
-    course, outcome = _course(job, prior_about_weights, checkpoint, number, on_score)
+    course, outcome = _course(job, prior_about_weights, prior, checkpoint, number, on_score)
     member = _member(job, course, whole=job.max_steps == 0)
     noise = course.best_noise if course.best_noise is not None else course.noise
     trained = TrainedMember(member, noise, course.scores, course.losses, outcome, course.refused)
@@ -161,12 +186,16 @@ def _trained(
 def _course(
     job: Job,
     prior_about_weights: bool,
+    prior: Prior | None,
     checkpoint: str | os.PathLike[str] | None,
     number: int,
     on_score: Callable[[Job, Course], None],
 ) -> tuple[Course, str]:
     """A member's training, from a checkpoint if there is one."""
     course = courses.start(job, prior_about_weights)
+    if prior is not None:
+        course.layers = prior.of(course.layers, number, len(job.examples))
+        course.noise = course.noise if prior.noise is None else prior.noise.clone()
     if job.max_steps == 0:
         score, course.noise = courses.held_out_score(job) if len(job.held_out) else (float("nan"), course.noise)
         course.best, course.best_score, course.best_noise = course.point(job.network), score, course.noise
@@ -195,19 +224,26 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
         courses.refresh_statistics(job)
     n = len(job.examples) if whole else min(len(job.examples), _FOR_WIDTH)
     layers = {
-        name: JointLayer(point[name].clone(), layer.prior_mean, layer.prior_variance, layer.label)
+        name: JointLayer(point[name].clone(), layer.prior_mean, layer.prior_variance, layer.label, earlier=layer.earlier)
         for name, layer in course.layers.items()
     }
     noise = course.best_noise if course.best_noise is not None else course.noise
+    is_linearised, unseen = job.likelihood.has_true_targets, dict[str, float]()
+    if not is_linearised:
+        apart = curvature(replace(job, examples=job.held_out), dict(layers), min(len(job.held_out), _FOR_WIDTH), noise)
     layers = curvature(job, layers, n, noise)
-    is_linearised = job.likelihood.has_true_targets
+    if not is_linearised:
+        unseen = larger_on_unseen(layers, apart)
+        for name, layer in layers.items():  # what is a sum with earlier data holds it already
+            if layer.earlier is not None and layer.gradients is not None:
+                layers[name] = replace(layer, gradients=layer.gradients * unseen.pop(name, 1.0))
     posteriors = {
         name: layer_posterior(layer, len(job.examples), name, is_linearised=is_linearised).to(layer.mean.dtype)
         for name, layer in layers.items()
     }
     others = {name: parameter.detach().clone() for name, parameter in network.others.items()}
     buffers = {name: buffer.clone() for name, buffer in network.buffers().items()}
-    return Member(posteriors, others, buffers)
+    return Member(posteriors, others, buffers, unseen)
 
 
 def curvature(job: Job, layers: dict[str, JointLayer], n: int, noise: Tensor | None) -> dict[str, JointLayer]:

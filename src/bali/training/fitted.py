@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,13 +19,17 @@ from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.joint_pass import Link
 from bali.inference.linearised import Expansion
 from bali.inference.network import Network
+from bali.layers.kinds import is_inside
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.training import fitted_writing
 from bali.training.averaged_points import Point, load_point
+from bali.training.conditioning import Conditioned
+from bali.training.continued import Memory, Prior, make_prior
 from bali.training.examples import as_inputs, check_finite
 from bali.training.fit_health import FittedHealth, fitted_health
 from bali.training.fitted_values import Calibration, History, Member, Units
+from bali.training.output_regression import output_regression
 from bali.training.sampled_outputs import sampled_outputs
 
 #: Numbers of a prediction at once: samples × rows × outputs.
@@ -48,6 +52,56 @@ class Fitted:
     ) -> None:
         self.network, self.likelihood, self.members, self.calibration = network, likelihood, members, calibration
         self.units, self.link, self.history, self.seed = units, link, history, seed
+        self.memory: Memory | None = None  # rows kept for the next fit, see `bali.fit`
+        self._regressions: dict[int, Conditioned] = {}  # by the number of samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_regressions": {}}  # they can be made again
+
+    # --- learning on --------------------------------------------------------------------------------------------
+
+    def as_prior(self, forget: float = 0.0, new: Collection[str] = ()) -> Prior:
+        """What this fit knows, as the prior of the next one: `bali.fit(module, data, likelihood, prior=...)`.
+
+        `forget` is the share of the old data's weight that fades; `new` names modules that start afresh, such as the output
+        layer of a new task.
+        """
+        return make_prior(self.members, self.calibration.noise, self.units, self.link, self.memory, forget, new)
+
+    def with_layers_of(self, other: Fitted, names: Collection[str]) -> Fitted:
+        """This network with the layers in these modules as another fit had them: the output layers of old tasks."""
+        chosen = [name for name in self.members[0].posteriors if is_inside(name, names)]
+        if not chosen:
+            raise ValueError(f"there are no layers in {sorted(names)}; there are {sorted(self.members[0].posteriors)}")
+        if len(other.members) != len(self.members):
+            raise ValueError(f"the other fit has {len(other.members)} members, this one has {len(self.members)}")
+        members = [
+            replace(mine, posteriors=mine.posteriors | {name: its.posteriors[name] for name in chosen})
+            for mine, its in zip(self.members, other.members, strict=True)
+        ]
+        calibration = other.calibration  # what was fitted on that task's rows
+        return Fitted(self.network, self.likelihood, members, calibration, other.units, other.link, self.history, self.seed)
+
+    def condition(self, x: Any, y: Any, n_samples: int = 64) -> Conditioned:
+        """With these rows added to the output layer's posterior, in closed form and without training.
+
+        For regressions with a `Gaussian`. What comes back predicts, and can be conditioned on more rows; the other layers
+        stay as they are. n_samples is the number of their weight samples, each with a regression of its own.
+        """
+        return self.output_regression(x, n_samples).condition(x, y)
+
+    def output_regression(self, x: Any, n_samples: int = 64) -> Conditioned:
+        """The output layer as an exact regression, before any rows beyond the training's; x tells what inputs look like."""
+        if n_samples not in self._regressions:
+            self._regressions[n_samples] = output_regression(self, x, n_samples)
+        return self._regressions[n_samples]
+
+    @property
+    def n_targets(self) -> int:
+        """Of a regression, numbers of an observation."""
+        if self.units is None:
+            raise ValueError("only a regression with a Gaussian likelihood has targets that are numbers")
+        return len(self.units.shift)
 
     # --- prediction ---------------------------------------------------------------------------------------------
 
@@ -108,7 +162,7 @@ class Fitted:
         """Whether predictions are those of the network's first-order expansion about the mean weights (docs/method.md)."""
         return self.likelihood.has_true_targets
 
-    def _departures(self, number: int, n: int, width: float) -> Iterator[Point]:
+    def departures(self, number: int, n: int, width: float) -> Iterator[Point]:
         """So many samples of W − M of every layer of a member."""
         generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
         wide = {name: p.with_width(width) for name, p in self.members[number].posteriors.items()}
@@ -122,8 +176,12 @@ class Fitted:
         """Points of so many weight samples of each member."""
         for number in range(len(self.members)):
             mean = self._mean_point(number)
-            for departures in self._departures(number, n, width):
+            for departures in self.departures(number, n, width):
                 yield mean | {name: mean[name] + part for name, part in departures.items()}
+
+    def put_mean(self, number: int) -> None:
+        """A member's mean weights into the module."""
+        self._put(self._mean_point(number))
 
     def _mean_point(self, number: int) -> Point:
         member = self.members[number]
@@ -155,7 +213,7 @@ class Fitted:
     def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> list[Tensor]:
         generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
         wide = {name: p.with_width(width) for name, p in self.members[number].posteriors.items()}
-        self._put(self._mean_point(number))
+        self.put_mean(number)
         return sampled_outputs(self.network, wide, x, n_samples, generator, self.link)
 
     def _output_at(self, point: Point, x: Inputs) -> Tensor:
@@ -164,9 +222,9 @@ class Fitted:
 
     def _linear_outputs(self, x: Inputs, number: int, n_samples: int) -> list[Tensor]:
         """z + J δ and z − J δ for every second sample δ: their mean is that of the mean weights."""
-        self._put(self._mean_point(number))
+        self.put_mean(number)
         expansion, found = Expansion(self.network), list[Tensor]()
-        for departures in self._departures(number, -(-n_samples // 2), self.calibration.width):
+        for departures in self.departures(number, -(-n_samples // 2), self.calibration.width):
             output, change = expansion.change(x, departures)
             found += [self.link(output + change), self.link(output - change)]
         return found[:n_samples]
@@ -230,12 +288,14 @@ class Fitted:
         """Move everything to a device, or the network to a type of numbers; in place, as with modules."""
         device = self._device if isinstance(where, torch.dtype) else torch.device(where)
         self.network.module.to(where)
+        self._regressions = {}
         parameters, buffers = self.network.others, self.network.buffers()
         self.members = [
-            Member(
-                {name: posterior.to(device) for name, posterior in member.posteriors.items()},
-                {name: value.to(parameters[name]) for name, value in member.others.items()},
-                {name: value.to(buffers[name]) for name, value in member.buffers.items()},
+            replace(
+                member,
+                posteriors={name: posterior.to(device) for name, posterior in member.posteriors.items()},
+                others={name: value.to(parameters[name]) for name, value in member.others.items()},
+                buffers={name: value.to(buffers[name]) for name, value in member.buffers.items()},
             )
             for member in self.members
         ]

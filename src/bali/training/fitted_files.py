@@ -6,6 +6,8 @@ import copy
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -65,16 +67,25 @@ _HEADER = Record(
         "sample_width": Either(NOTHING, POSITIVE),
         "temperature": Number(1e-6, 1e6),
         "noise_dof": Either(NOTHING, Number(1e-3, 1e9)),
+        "noise_rows": Either(NOTHING, Number(1, 1e15)),
+        "unseen": ListOf(MapOf(POSITIVE)),
         "module_has_units": Truth(),
         "output_layer": Either(NOTHING, Text()),
         "classes_second": Truth(),
         "seed": Number(-(2**62), 2**62, whole=True),
         "history": _HISTORY,
-    }
+    },
+    optional=("noise_rows", "unseen"),
 )
 
 
-def member_of(tensors: Mapping[str, Tensor], variances: Mapping[str, float], *, is_linearised: bool) -> Member:
+def member_of(
+    tensors: Mapping[str, Tensor],
+    variances: Mapping[str, float],
+    unseen: Mapping[str, float] = MappingProxyType({}),
+    *,
+    is_linearised: bool,
+) -> Member:
     """The member that `member_tensors` took apart; `variances` are those of the layers' priors."""
 
     def part(start: str) -> dict[str, Tensor]:
@@ -86,7 +97,7 @@ def member_of(tensors: Mapping[str, Tensor], variances: Mapping[str, float], *, 
         own = part(f"layer/{name}/")
         basis = own.pop("input_basis", None)
         posteriors[name] = kind(input_basis=basis, prior_variance=variance, **own)  # type: ignore[arg-type]
-    return Member(posteriors, part("other/"), part("buffer/"))
+    return Member(posteriors, part("other/"), part("buffer/"), dict(unseen))
 
 
 def load(path: str | os.PathLike[str], module: nn.Module, likelihood: Likelihood | None = None) -> Fitted:
@@ -105,12 +116,15 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         raise SchemaError("only a Gaussian likelihood has a noise of its own, and always")
     _check(meta, tensors, network)
     device = next(module.parameters()).device
-    members = []
+    members, unseen = [], meta.get("unseen") or [{}] * meta["members"]
+    if len(unseen) != meta["members"] or any(not set(layers) <= set(meta["layers"]) for layers in unseen):
+        raise SchemaError("header.unseen is not of these members and layers")
     for number in range(meta["members"]):
         own = {key.removeprefix(f"{number}/"): t.to(device) for key, t in tensors.items() if key.startswith(f"{number}/")}
-        members.append(member_of(own, meta["layers"], is_linearised=likelihood.has_true_targets))
+        members.append(member_of(own, meta["layers"], unseen[number], is_linearised=likelihood.has_true_targets))
     noise = tensors.get("noise")
     calibration = Calibration(meta["width"], meta["sample_width"], meta["temperature"], noise, meta["noise_dof"])
+    calibration = replace(calibration, noise_rows=meta.get("noise_rows"))
     units, link = None, Link(meta["classes_second"])
     if "shift" in tensors:
         units = Units(tensors["shift"], tensors["scale"], meta["module_has_units"], meta["output_layer"])

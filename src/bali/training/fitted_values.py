@@ -18,6 +18,7 @@ class Member:
     posteriors: dict[str, CurvaturePosterior]
     others: Point  # parameters without a posterior, by name
     buffers: Point
+    unseen: dict[str, float] = field(default_factory=dict)  # of layers, S on held-out examples over S on training ones
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Calibration:
     temperature: float = 1.0  # the power that class probabilities are raised to
     noise: Tensor | None = None  # covariance of a regression's noise, in the units of training
     noise_dof: float | None = None  # of its tails
+    noise_rows: float | None = None  # examples that it was measured on
 
 
 @dataclass(frozen=True)

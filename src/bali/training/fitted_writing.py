@@ -42,6 +42,8 @@ def write(
         "sample_width": calibration.sample_width,
         "temperature": calibration.temperature,
         "noise_dof": calibration.noise_dof,
+        "noise_rows": calibration.noise_rows,
+        "unseen": [member.unseen for member in members],
         "module_has_units": units is not None and units.module_has_them,
         "output_layer": None if units is None else units.output_layer,
         "classes_second": link.classes_second,

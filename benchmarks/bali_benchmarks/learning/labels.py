@@ -1,0 +1,110 @@
+"""Which label to buy next: rows chosen by `bali.active.query`, and rows drawn at random, beside each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+import bali
+from bali.training.active import Method
+from bali.training.fitted import Fitted
+from bali_benchmarks.learning.continual import Size
+from bali_benchmarks.lenet_study.lenet import lenet
+from bali_benchmarks.networks.task_networks import perceptron
+from bali_benchmarks.networks.task_rows import Pair, image_rows, table_rows
+from bali_benchmarks.performance.measurement import Line
+
+#: Labels that are there without being counted: the validation rows of the digits.
+N_VALIDATION = 100
+#: Rows of the pool that are looked at in a round, drawn anew each time.
+_LOOKED_AT = 4000
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    first: int
+    each: int  # labels of a round
+    last: int
+    method: Method
+    is_classes: bool
+
+
+TASKS = {
+    "mnist": LabelTask(20, 10, 300, "batchbald", True),
+    "airfoil": LabelTask(20, 20, 200, "epig", False),
+    "powerplant": LabelTask(20, 20, 200, "epig", False),
+}
+
+
+def labels(name: str, chooser: str, seed: int, size: Size) -> Iterator[Line]:
+    """A line for each number of labels: accuracy of classes, RMSE over the targets' deviation of numbers."""
+    task = TASKS[name]
+    rows = image_rows("mnist", (1, 28, 28), seed) if task.is_classes else table_rows(name, seed)
+    pool, test = rows.train, rows.test
+    generator = torch.Generator().manual_seed(seed)
+    chosen = _first(pool[1], task, generator)
+    last = task.last if size.rows is None else min(task.last, task.first + task.each)
+    while True:
+        began = time.perf_counter()
+        validation = (rows.validation[0][:N_VALIDATION], rows.validation[1][:N_VALIDATION]) if task.is_classes else 0.1
+        data = pool[0][chosen], pool[1][chosen]
+        fitted = _fit(task, data, validation, seed * 1000 + len(chosen), size)
+        score = _score(fitted, test, task.is_classes)
+        fit_seconds, began = time.perf_counter() - began, time.perf_counter()
+        left = _left(len(pool[1]), chosen, generator)
+        n = min(task.each, last - len(chosen))
+        if n > 0 and chooser == "random":
+            new = left[:n]
+        elif n > 0:
+            candidates = left[:_LOOKED_AT]
+            picked = bali.active.query(fitted, pool[0][candidates], n, task.method, n_samples=128, seed=seed)
+            new = candidates[torch.from_numpy(picked)]
+        yield {"labels": len(chosen), "score": score, "seconds": fit_seconds, "query_seconds": time.perf_counter() - began}
+        if n <= 0:
+            return
+        chosen = torch.cat([chosen, new])
+
+
+def labels_to(lines: Sequence[Line], accuracy: float) -> int | None:
+    """The number of labels with which the accuracy was first reached."""
+    return next((line["labels"] for line in lines if line["score"] >= accuracy), None)
+
+
+def _fit(task: LabelTask, data: Pair, validation: Pair | float, seed: int, size: Size) -> Fitted:
+    if task.is_classes:
+        module: nn.Module = lenet(seed=seed)
+        likelihood: bali.likelihoods.Likelihood = bali.likelihoods.Categorical()
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = perceptron(data[0].shape[1], (50, 50), 1)
+        likelihood = bali.likelihoods.Gaussian()
+    members = 1 if task.is_classes else 3
+    return bali.fit(
+        module, data, likelihood, validation=validation, members=members, seed=seed, epochs=size.epochs, verbose=False
+    )
+
+
+def _first(y: Tensor, task: LabelTask, generator: torch.Generator) -> Tensor:
+    """Of classes, as many of each."""
+    order = torch.randperm(len(y), generator=generator)
+    if not task.is_classes:
+        return order[: task.first]
+    each = task.first // 10
+    return torch.cat([order[y[order] == c][:each] for c in range(10)])
+
+
+def _left(n: int, chosen: Tensor, generator: torch.Generator) -> Tensor:
+    order = torch.randperm(n, generator=generator)
+    return order[~torch.isin(order, chosen)]
+
+
+def _score(fitted: Fitted, test: Pair, is_classes: bool) -> float:
+    mean = torch.cat([chunk.mean for chunk in fitted.predict_chunks(test[0], 64)])
+    if is_classes:
+        return float((mean.argmax(-1) == test[1]).double().mean())
+    return float((mean - test[1]).square().mean().sqrt())
