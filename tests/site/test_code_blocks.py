@@ -103,7 +103,7 @@ def test_commands_exist(block: Block) -> None:
     lines = [line.strip() for line in block.text.splitlines() if line.strip()]
     if lines[0].startswith("$ "):
         assert block.page in TRANSCRIPTS
-    elif shlex.split(lines[0])[0] in (*PROGRAMS, "make", "pip", "curl", "python", "torchrun", ".venv/bin/pytest"):
+    elif lines[0].split()[0] in (*PROGRAMS, "make", "pip", "curl", "python", "torchrun", ".venv/bin/pytest"):
         for line in lines:
             check_command(shlex.split(line, comments=True))
     else:
