@@ -48,6 +48,7 @@ CRAFTED: dict[str, Change] = {
     "steps that are text": lambda meta, _t: meta.update(steps="2"),
     "layers that are a list": lambda meta, _t: meta.update(layers=[]),
     "output layer that is none": lambda meta, _t: meta.update(output_layer="7"),
+    "output layer that is a hidden one": lambda meta, _t: meta.update(output_layer="0"),
     "weight of averages": lambda meta, _t: meta.update(ema_weight=math.nan),
     "groups without parameters": lambda meta, _t: meta["others"]["param_groups"]["0"].pop("params"),
     "state of other parameters": lambda meta, _t: meta["others"]["state"].update({"9": {}}),

@@ -82,6 +82,8 @@ def check_state(setup: Setup, state: State, meta: Mapping[str, Any], tensors: Ma
             if rest.partition("/")[0] not in meta["others"].get(part, {}):
                 raise SchemaError(f"{name[:100]} is of a parameter that the header does not name")
     check_tensors(tensors, checks)
+    if f"{meta['output_layer']}/mean_squared_gradient" in tensors:
+        raise SchemaError("header.output_layer is a layer whose targets come from gradients")
     known = {str(number) for number in range(len(setup.others.parameters))}
     if not set(meta["others"].get("state", {})) <= known:
         raise SchemaError("header.others.state is of other parameters")

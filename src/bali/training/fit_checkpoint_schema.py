@@ -107,5 +107,5 @@ def check_member(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], job: Jo
 def _noises(like: Tensor | None, names: tuple[str, ...]) -> dict[str, TensorCheck]:
     if like is None:
         return {}
-    shapes = [tuple(like.shape)]
-    return {name: TensorCheck(FLOATS, shapes, positive_diagonal=True, optional=name != "noise") for name in names}
+    shapes, factored = [tuple(like.shape)], (torch.float64, torch.float32)
+    return {name: TensorCheck(factored, shapes, positive_diagonal=True, optional=name != "noise") for name in names}

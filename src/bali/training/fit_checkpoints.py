@@ -62,7 +62,7 @@ def _check_same_fit(path: str | os.PathLike[str], meta: dict[str, Any], job: Job
     for key, value in mine.items():
         if meta.get(key) != value:
             raise ValueError(
-                f"the checkpoint {os.fspath(path)!r} is of another fit: its {key} is {meta.get(key)}, here it is {value}. "
+                f"the checkpoint {os.fspath(path)!r} is of another fit: its {key} is {str(meta.get(key))[:60]}, here it is {value}. "
                 "Give the same data and seed, or another file."
             )
 
