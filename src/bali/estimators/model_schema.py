@@ -47,6 +47,8 @@ _ACTIVATION = Choice(tuple(ACTIVATIONS))
 _MOST_STACKS = 100
 _POSITIVE_OR_NONE = Either(NOTHING, Number(1, 1e15))
 
+#: Weight samples of a prediction: more change nothing that anybody sees.
+MOST_SAMPLES = 10**6
 #: Of the estimators, as the user gave them.
 PARAMETERS = Record(
     {
@@ -60,7 +62,7 @@ PARAMETERS = Record(
         "max_iter": _POSITIVE_OR_NONE,
         "validation_fraction": Either(NOTHING, RATE),
         "n_members": Either(NOTHING, Number(1, 1e6)),
-        "n_samples": Number(1, 1e6),
+        "n_samples": Number(1, MOST_SAMPLES),
         "n_jobs": Either(NOTHING, Number(-1, 1e6, whole=True)),
         "warm_start": FLAG,
         "random_state": Either(NOTHING, COUNT),
