@@ -62,8 +62,8 @@ def _check_same_fit(path: str | os.PathLike[str], meta: dict[str, Any], job: Job
     for key, value in mine.items():
         if meta.get(key) != value:
             raise ValueError(
-                f"the checkpoint {os.fspath(path)!r} is of another fit: its {key} is {str(meta.get(key))[:60]}, here it is {value}. "
-                "Give the same data and seed, or another file."
+                f"the checkpoint {os.fspath(path)!r} is of another fit: its {key} is {str(meta.get(key))[:60]}, here it is "
+                f"{value}. Give the same data and seed, or another file."
             )
 
 
