@@ -223,3 +223,9 @@ def test_the_penalty_is_nothing_at_the_prior_mean(first: Any) -> None:
     moved = {name: mean + 0.1 for name, mean in means.items()}
     wanted = sum(p.precision.half_square(0.1 * torch.ones_like(p.mean)) for p in prior.layers[0].values()) / 100
     assert penalty(layers, moved) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("prior", ["cpu", False, 1.0])
+def test_a_prior_that_is_none_is_refused(prior: Any) -> None:
+    with pytest.raises(TypeError, match="prior must be what an earlier bali.fit returned"):
+        bali.fit(network(), halves()[0], bali.likelihoods.Categorical(), prior=prior, **QUIET)

@@ -126,6 +126,8 @@ def fit(
     is_pretrained = only is not None or epochs == 0
     network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
     given = prior.as_prior() if isinstance(prior, Fitted) else prior
+    if not isinstance(given, Prior | None):
+        raise TypeError(f"prior must be what an earlier bali.fit returned, or its as_prior(); got {type(given).__name__}")
     if given is None:
         link, units = link_of(network, likelihood, examples, weights_stay=epochs == 0)
     else:
