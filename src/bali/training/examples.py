@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from bali.inference.frozen import FrozenBody
-from bali.inference.inputs import Inputs, each, n_rows, on, rows, tensors
+from bali.inference.inputs import Inputs, n_rows, on, rows, tensors
 
 #: Numbers of features that are kept.
 _MOST_FEATURES = 2**27
@@ -167,7 +167,3 @@ def _open_ends(y: Tensor) -> Tensor:
     if y.dim() == 2 and y.shape[1] == 2:
         open_ends[:, 1] = (y[:, 1] == torch.inf) & torch.isfinite(y[:, 0])
     return open_ends
-
-
-def detached(x: Inputs) -> Inputs:
-    return each(x, lambda part: part.detach())
