@@ -39,6 +39,7 @@ def curve() -> Curve:
         ({"n_members": 2.5}, "n_members must be at least 1 and whole"),
         ({"device": "nowhere"}, "device must be 'auto', 'cpu' or another that torch has here, got 'nowhere'"),
         ({"device": 2}, "device must be"),
+        ({"n_jobs": float("inf")}, "n_jobs must be at least 1 and whole"),
         ({"n_samples": 2**40}, "n_samples must be at most"),
         ({"likelihood": "cauchy"}, "likelihood must be one of auto, counts, durations"),
         ({"likelihood": "categorical"}, "likelihood must be one of"),

@@ -22,9 +22,9 @@ from bali.estimators import defaults
 from bali.estimators.distributional import Array
 from bali.estimators.encodings import Encoding, distinct
 from bali.estimators.fitted_table import FittedTable
-from bali.estimators.model_schema import MOST_SAMPLES
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
+from bali.inference.prediction import MOST_SAMPLES
 from bali.layers.activations import ACTIVATIONS
 from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
@@ -230,6 +230,8 @@ class BALIEstimator(FittedTable):
             value = getattr(self, name)
             if value is not None and not (value >= 1 and float(value).is_integer()):
                 raise ValueError(f"{name} must be at least 1 and whole, got {value}")
+        if self.n_jobs is not None and not (self.n_jobs == -1 or (self.n_jobs >= 1 and float(self.n_jobs).is_integer())):
+            raise ValueError(f"n_jobs must be at least 1 and whole, or -1 for all cores; got {self.n_jobs}")
         if self.n_samples > MOST_SAMPLES:
             raise ValueError(f"n_samples must be at most {MOST_SAMPLES:,}, got {self.n_samples}: more change no prediction")
         for name in ("step_size", "prior_variance"):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bali.estimators.frame_columns import Kind, column_names, columns_from_json
 from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
+from bali.inference.prediction import MOST_SAMPLES
 from bali.inference.schema import (
     ANYTHING,
     COUNT,
@@ -47,8 +48,6 @@ _ACTIVATION = Choice(tuple(ACTIVATIONS))
 _MOST_STACKS = 100
 _POSITIVE_OR_NONE = Either(NOTHING, Number(1, 1e15))
 
-#: Weight samples of a prediction: more change nothing that anybody sees.
-MOST_SAMPLES = 10**6
 #: Of the estimators, as the user gave them.
 PARAMETERS = Record(
     {

@@ -23,6 +23,8 @@ from bali.predictive.mixtures import Predictive, concatenate
 
 Method = Literal["weight", "rowwise", "local", "closed-form"]
 
+#: Weight samples of a prediction: more change nothing that anybody sees.
+MOST_SAMPLES = 10**6
 #: Draws of at most so many numbers are kept for all chunks; larger ones are drawn again for each.
 _MOST_KEPT = 2**26
 #: As many rows as give a layer so many outputs are quickest: more leave the processor's caches, of fewer the calls cost more
@@ -108,6 +110,8 @@ class _Sampler(NetworkPosterior):
             raise ValueError("method 'closed-form' needs a regression; use another one with class likelihoods")
         if n_samples < 1 or chunk_rows < 1:
             raise ValueError(f"n_samples and chunk_rows must be at least 1, got {n_samples} and {chunk_rows}")
+        if n_samples > MOST_SAMPLES:
+            raise ValueError(f"n_samples must be at most {MOST_SAMPLES:,}, got {n_samples}: more change no prediction")
         dim = -2 if self.network.members is not None else 0
         if x.shape[dim] == 0:
             raise ValueError("x has no rows")
@@ -197,6 +201,8 @@ class _Sampler(NetworkPosterior):
                     variance = self.posteriors[self.output_layer].row_variance(call.x.to(call.z.dtype))
                     inflations.append((1.0 + variance).expand(call.z.shape[:-1]))
         z = self._components(outputs)
+        if not bool(z.isfinite().all()):
+            raise ValueError("predictions are not finite: x has NaN, or values that are too large for this network")
         if self.output_layer is None:
             return self.likelihood.predictive(z, None)
         noise = torch.stack(noises).reshape(-1, *noises[0].shape[-2:]).to(z.dtype)

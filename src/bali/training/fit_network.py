@@ -38,6 +38,9 @@ from bali.training.rules import batch_size as default_batch_size
 #: Examples that the width of the posterior is measured on, unless there is nothing else to do.
 _FOR_WIDTH = 20_000
 
+#: Members, epochs, examples of a batch, rows in memory: whoever asks for more has mistyped.
+_MOST = 10**9
+
 
 @torch.inference_mode(False)
 def fit(
@@ -111,6 +114,8 @@ def fit(
         ("batch_size", batch_size, 1),
         ("memory", memory, 0),
     ):
+        if isinstance(count, Integral) and count > _MOST:
+            raise ValueError(f"{name} must be at most {_MOST:,}, got {count}")
         if not (isinstance(count, Integral) and count >= least) and (count is not None or name in ("members", "memory")):
             raise ValueError(f"{name} must be a whole number of at least {least}, got {count!r}")
     module = copy.deepcopy(module)
