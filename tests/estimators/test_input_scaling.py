@@ -99,7 +99,7 @@ def test_a_few_slips_are_told_as_well() -> None:
 SETS = sorted(Path(os.environ["BALI_DATA"]).rglob("*.npz")) if "BALI_DATA" in os.environ else []
 
 
-@pytest.mark.skipif(not SETS, reason="BALI_DATA names no folder with data sets")
+@pytest.mark.data
 @pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
 def test_tails_of_real_columns_are_no_slips(path: Path) -> None:
     """Whole sets, and a few hundred of their rows, where a tail may have one row far out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bali_benchmarks.networks.network_tasks import TASKS
+from bali_benchmarks.networks.networks_bars import SHOWN
 from bali_benchmarks.networks.networks_summary import of
 from bali_benchmarks.performance.measurement import Line, paragraph, table
 
@@ -15,13 +16,7 @@ _TITLES = {
     "laplace-last": "laplace-torch, last layer",
     "laplace-all": "laplace-torch, all layers",
 }
-_COLUMNS = {
-    "nll": "NLL",
-    "accuracy": "accuracy",
-    "rmse": "RMSE",
-    "ece": "ECE",
-    "auroc_entropy": "AUROC, entropy",
-    "auroc_mutual_information": "AUROC, mutual inf.",
+_COLUMNS = SHOWN | {
     "seconds": "s, posterior",
     "prediction_seconds": "s, predictions",
 }

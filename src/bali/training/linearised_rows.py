@@ -58,8 +58,10 @@ class LinearisedRows:
             try:
                 with differentiable_kernels():
                     return self._at_once(x)
-            except (NotImplementedError, RuntimeError):  # a module that torch cannot run so, such as a recurrent one
-                self._in_one_go = False
+            except (NotImplementedError, RuntimeError):
+                found = self._one_by_one(x)  # which says itself what is wrong with x
+                self._in_one_go = False  # a module that torch cannot run so, such as a recurrent one
+                return found
         return self._one_by_one(x)
 
     def _at_once(self, x: Inputs) -> tuple[Tensor, Tensor | None]:
