@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from bali.inference.stack_update import forward
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
-from bali.predictive.family_likelihood import FamilyLikelihood, exp
+from bali.predictive.likelihood import FamilyLikelihood, exp
 from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
 
 MEMBERS, WIDTH = 5, 32

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bali.conjugate.matrix_normal import MatrixNormal
 from bali.conjugate.symmetric import Dense
 from bali.inference.stack_update import StackLayer, forward
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 
 
 @dataclass(frozen=True)
