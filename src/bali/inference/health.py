@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import torch
 
 from bali.conjugate.mniw_densities import eigenvalues, ratio_trace
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup
 from bali.inference.state import LayerState, State
 
 #: Beyond this a float64 solve keeps fewer than four digits.

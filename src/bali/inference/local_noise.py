@@ -18,7 +18,7 @@ from torch import Tensor
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.rows import Tokens
 from bali.conjugate.sampling import standard_normal
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup
 from bali.inference.state import State
 from bali.layers.layer import Layer
 
