@@ -114,7 +114,7 @@ def test_a_proposal_is_that_of_joint_py() -> None:
     layers = take_in(start(), passed(start(), x, y, weight), 1, PACE)
     n_data = torch.full((K,), 123.0, dtype=torch.float64)
     for layer in layers:
-        steps, _, divergences = proposed_step(layer, PACE.prior_share / n_data, PACE)
+        steps, _, divergences = proposed_step(layer, (PACE.prior_share / n_data).reshape(-1, 1, 1), PACE)
         assert layer.inputs is not None
         assert layer.gradients is not None
         assert layer.drive is not None

@@ -1,7 +1,7 @@
 """Forward and backward pass of a stack of perceptrons: K members of one shape, every tensor with a leading dimension of K.
 
-Passes are written out: a network of this kind takes a handful of products, and a module, hooks and autograd would take longer
-than these. `tests/inference/test_stack_pass.py` holds both passes against autograd.
+Passes are written out: a network of this kind takes a handful of products, and a module, hooks and autograd would take
+longer than these. `tests/inference/test_stack_pass.py` holds both passes against autograd.
 """
 
 from __future__ import annotations
@@ -53,15 +53,19 @@ def backward(means: Sequence[Tensor], passed: Forward, gradient: Tensor) -> list
     """Gradients at the outputs of every layer from the one at the last."""
     found = [gradient]
     for mean, back in zip(reversed(means[1:]), reversed(passed.back), strict=True):
-        weights, g = mean[:, :-1].mT, found[-1]
+        weights, g = mean[:, :-1].mT, found[-1]  # of a single column, a plain product of all pairs is the faster one
         found.append(back(g * weights if g.shape[-1] == 1 else torch.bmm(g, weights)))
     return found[::-1]
 
 
 def cross(h: Tensor, g: Tensor) -> Tensor:
     """(h, 1)ᵀg, (K, D + 1, P)."""
-    product = torch.bmm(g.mT, h).mT if g.shape[-1] < _FEW_COLUMNS else torch.bmm(h.mT, g)
-    return torch.cat([product, g.sum(1, keepdim=True)], 1)
+    return torch.cat([product(h.mT, g), g.sum(1, keepdim=True)], 1)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Of two batches of matrices."""
+    return torch.bmm(right.mT, left.mT).mT if right.shape[-1] < _FEW_COLUMNS else torch.bmm(left, right)
 
 
 def _affine(h: Tensor, mean: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from bali.conjugate.averages import averaged_into
 from bali.conjugate.gram import input_gram
-from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
+from bali.conjugate.symmetric import Dense, Symmetric
 from bali.inference.joint import Pace
-from bali.inference.stack_pass import StackPass, cross
+from bali.inference.stack_pass import StackPass, cross, product
 
 #: As in `joint.py`: units whose gradients vanish, how long a factor serves, how often Gram matrices are taken.
 _LEAST_SHARE = 1e-4
@@ -38,11 +38,12 @@ class StackLayer:
     inputs: Symmetric | None = None  # A, (K, D_x, D_x)
     inputs_are_known: bool = False  # A is that of all rows, as of a layer that sees the data themselves
     gradients: Tensor | None = None  # S, (K, D_y, D_y)
-    weakness: Tensor | None = None  # one over the root mean square of each unit's gradients, from S, (K, D_y)
-    squared_gradient: Tensor | None = None  # tr S, (K,)
-    steepness: Tensor | None = None  # tr(ΔᵀAΔS) / tr(ΔᵀAΔ) of the last step that S was new at, (K,)
+    weakness: Tensor | None = None  # one over the root mean square of each unit's gradients, from S, (K, 1, D_y)
+    sudden: Tensor | None = None  # tr(S) from which on a batch's gradients have jumped, (K,)
+    steepness: Tensor | None = None  # tr(ΔᵀAΔS)/2 over tr(ΔᵀAΔ) of the last step that S was new at, (K,)
     drive: Tensor | None = None  # V
-    damped: Symmetric | None = None  # A + δI, with its inverse
+    damped: Dense | None = None  # A + δI
+    inverse: Tensor | None = None  # of it
     damping: Tensor | None = None  # δ, (K,)
 
 
@@ -68,7 +69,7 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
         if not fresh:
             layer = replace(layer, drive=drive)
         else:
-            layer = replace(layer, drive=drive, steepness=None, **_gradients(layer, g, seen.total, rate))
+            layer = _with_gradients(replace(layer, drive=drive, steepness=None), g, seen.total, rate)
             if not layer.inputs_are_known:
                 gram = input_gram(h, bias=True, root=root).dense()
                 known = None if layer.inputs is None else layer.inputs.values
@@ -82,10 +83,10 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
 
 def advance(layers: Sequence[StackLayer], n_data: Tensor, pace: Pace) -> tuple[list[StackLayer], Tensor]:
     """All layers after one step, and the share (K,) of it that each member took; `n_data` (K,) are the members' N."""
-    prior_weight = pace.prior_share / n_data
+    prior_weight = n_data.view(-1, 1, 1).reciprocal().mul_(pace.prior_share)
     proposed = [proposed_step(layer, prior_weight, pace) for layer in layers]
     divergence = sum((kl for _, _, kl in proposed[1:]), proposed[0][2])
-    share = divergence.clamp_min(1e-30).reciprocal_().mul_(pace.kl_bound).sqrt_().clamp_max_(1.0)
+    share = divergence.clamp_min(pace.kl_bound).rsqrt_().mul_(math.sqrt(pace.kl_bound))
     if not math.isfinite(divergence.sum().item()):  # a step that would ruin the fit is not taken
         good = divergence.isfinite()
         share = torch.where(good, share, 0.0)
@@ -98,62 +99,72 @@ def advance(layers: Sequence[StackLayer], n_data: Tensor, pace: Pace) -> tuple[l
 
 
 def _moved(layer: StackLayer, step: Tensor, share: Tensor) -> Tensor:
-    return torch.addcmul(layer.mean, step, share[:, None, None])
+    return torch.addcmul(layer.mean, step, share.view(-1, 1, 1))
 
 
 def proposed_step(layer: StackLayer, prior_weight: Tensor, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
     """ΔM (K, D_x, D_y), its steepness (K,), and the divergence (K,) between old and new outputs that it means, in nats a
     row. That is tr(ΔᵀAΔS)/2; how S weighs it changes slowly, and is computed again when there is a new S.
 
-    `prior_weight` (K,) is the share of the prior's pull over N.
+    `prior_weight` (K, 1, 1) is the share of the prior's pull over N.
     """
     assert layer.gradients is not None
     assert layer.drive is not None
-    assert layer.damped is not None
+    assert layer.inverse is not None
     assert layer.damping is not None
     weakness = _weakness(layer.gradients) if layer.weakness is None else layer.weakness
-    bound = (layer.damping / prior_weight).mul_(layer.prior_variance)  # δ σ² N over the prior's share
-    scale = weakness.mul(pace.step_size).minimum(bound[:, None])
-    drive = torch.addcmul(layer.drive, layer.mean, prior_weight[:, None, None], value=-1.0 / layer.prior_variance)
-    step = layer.damped.solve(drive.mul_(scale[:, None, :]))
-    moved = drive.addcmul_(step, layer.damping[:, None, None], value=-1.0)  # AΔ = drive − δΔ
-    length = torch.linalg.vecdot(moved.flatten(1), step.flatten(1))  # tr(ΔᵀAΔ)
+    damping = layer.damping.view(-1, 1, 1)
+    bound = torch.div(damping, prior_weight).mul_(layer.prior_variance)  # δ σ² N over the prior's share
+    scale = weakness.mul(pace.step_size).minimum(bound)
+    drive = torch.addcmul(layer.drive, layer.mean, prior_weight, value=-1.0 / layer.prior_variance).mul_(scale)
+    step = product(layer.inverse, drive)
+    moved = drive.addcmul_(step, damping, value=-1.0)  # AΔ = drive − δΔ
+    length = (moved * step).sum((-2, -1))  # tr(ΔᵀAΔ)
     steepness = layer.steepness
-    if steepness is None:
-        steepness = ((moved.mT @ step) * layer.gradients).sum((-2, -1)) / length.clamp_min(1e-30)
-    return step, steepness, (steepness * length).mul_(0.5)
+    if steepness is None:  # over two, as the divergence is
+        steepness = (torch.bmm(moved.mT, step).mul_(layer.gradients)).sum((-2, -1)).div_(length.clamp_min(1e-30)).mul_(0.5)
+    return step, steepness, steepness * length
 
 
 def _factored(layer: StackLayer, inputs: Symmetric, pace: Pace) -> StackLayer:
     damping = pace.damping * inputs.diagonal().mean(-1)
-    damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), layer.label).plus(inputs)
-    damped.keep_inverse()
-    return replace(layer, damped=damped, damping=damping)
+    values = inputs.dense().clone()
+    values.diagonal(dim1=-2, dim2=-1).add_(damping[..., None])
+    damped = Dense(values, layer.label)
+    return replace(layer, damped=damped, damping=damping, inverse=torch.cholesky_inverse(damped.factor))
 
 
 def _weakness(gradients: Tensor) -> Tensor:
     squares = gradients.diagonal(dim1=-2, dim2=-1)
-    return (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).rsqrt()
+    return torch.add(squares, squares.mean(-1, keepdim=True), alpha=_LEAST_SHARE).add_(1e-30).rsqrt_().unsqueeze_(-2)
 
 
 def _have_jumped(layer: StackLayer, seen: StackPass) -> bool:
     """Whether some member's gradients at the outputs are far larger than its average tells."""
-    known = layer.squared_gradient
-    if known is None:
+    sudden = _sudden(layer)
+    if sudden is None:
         return True
-    rows = seen.gradients[-1].flatten(1)
-    return bool((torch.linalg.vecdot(rows, rows).mul_(seen.total) > _JUMP * known).any())
+    squares = seen.gradients[-1].square().sum((-2, -1)).mul_(seen.total)
+    return bool((squares > sudden).any())
 
 
-def _gradients(layer: StackLayer, g: Tensor, total: Tensor, rate: float) -> dict[str, Tensor]:
+def _sudden(layer: StackLayer) -> Tensor | None:
+    if layer.sudden is not None or layer.gradients is None:
+        return layer.sudden
+    return _JUMP * _trace(layer.gradients)
+
+
+def _with_gradients(layer: StackLayer, g: Tensor, total: Tensor, rate: float) -> StackLayer:
     """S with a batch taken in; members whose gradients have grown too fast for an average that remembers small ones have
     that of the batch."""
-    new, known = (g.mT @ g).mul_(total[:, None, None]), layer.gradients
-    if known is not None:
-        squares, average = (values.diagonal(dim1=-2, dim2=-1).sum(-1) for values in (new, known))
-        new = torch.where((squares > _JUMP * average)[:, None, None], new, known.lerp(new, rate))
-    trace = new.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return {"gradients": new, "weakness": _weakness(new), "squared_gradient": trace}
+    new, known, sudden = torch.bmm(g.mT, g).mul_(total.view(-1, 1, 1)), layer.gradients, _sudden(layer)
+    if known is not None and sudden is not None:
+        new = torch.where((_trace(new) > sudden).view(-1, 1, 1), new, known.lerp(new, rate))
+    return replace(layer, gradients=new, weakness=_weakness(new), sudden=_JUMP * _trace(new))
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
 def _with_ones(x: Tensor) -> Tensor:

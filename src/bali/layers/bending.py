@@ -1,4 +1,4 @@
-"""Activations with their backward pass written out, for stacks of perceptrons, whose small steps autograd would only slow down.
+"""Activations with their backward pass written out, for stacks of perceptrons: autograd takes longer than their small steps.
 
 `tests/layers/test_bending.py` holds each of them against autograd, which also serves any other activation.
 """

@@ -183,7 +183,7 @@ class StackCourse:
         batch, means = self._batch(rows), self.means
         passed = forward(means, self.activation, batch.x)
         values, gradient = self._evaluate(passed.outputs, batch.y)
-        log_likelihood = torch.linalg.vecdot(values, batch.share).mean().item()
+        log_likelihood = (values * batch.share).sum().item() / len(values)
         if not math.isfinite(log_likelihood):
             raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in X and y")
         self.losses.append(-log_likelihood)
@@ -199,7 +199,8 @@ class StackCourse:
 
     def _batch(self, rows: Tensor | None) -> _Batch:
         if rows is not None:
-            return _Batch.of(self.data.x[rows], self.data.y[rows], self._train_weight[:, rows])
+            x, y, weight = self.data.x, self.data.y, self._train_weight
+            return _Batch.of(x.index_select(0, rows), y.index_select(0, rows), weight.index_select(1, rows))
         if self._all_rows is None:
             self._all_rows = _Batch.of(self.data.x, self.data.y, self._train_weight)
         return self._all_rows
