@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor
 
-from bali.inference.threads import threads_for
 from bali.predictive import metrics
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali_benchmarks import datasets
@@ -30,6 +29,7 @@ from bali_benchmarks.baselines.table import METHODS
 from bali_benchmarks.baselines.training import train
 from bali_benchmarks.lines import append_line, read_lines, write_lines
 from bali_benchmarks.methods_page import to_markdown
+from bali_benchmarks.threads import threads_for
 
 Line = dict[str, Any]
 

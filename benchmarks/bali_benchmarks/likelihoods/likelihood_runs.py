@@ -17,9 +17,9 @@ from sklearn.model_selection import train_test_split
 
 from bali import BALIRegressor
 from bali.predictive import metrics
+from bali.predictive.durations import concordance_of, integrated_brier_of
 from bali.predictive.likelihoods import Weibull, durations
 from bali.predictive.mixtures import RegressionPredictive
-from bali.predictive.survival_scores import concordance_of, integrated_brier_of
 from bali_benchmarks.datasets.storage import data_folder
 from bali_benchmarks.likelihoods import boosted_counts
 from bali_benchmarks.likelihoods.linear_models import COUNT_MODELS, Cox, LinearModel

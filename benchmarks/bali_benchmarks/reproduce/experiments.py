@@ -13,11 +13,11 @@ from pathlib import Path
 import joblib
 from rich.console import Console
 
-from bali.inference.threads import threads_for
 from bali_benchmarks.lines import append_line, read_lines, write_lines
 from bali_benchmarks.reproduce import classification, pictures, regression, synthetic
 from bali_benchmarks.reproduce.job import Job, Key, Line, key_of, stamped
 from bali_benchmarks.reproduce.results_page import to_markdown
+from bali_benchmarks.threads import threads_for
 from bali_benchmarks.work_bar import work_bar
 
 #: By experiment, its jobs, given whether only a look is wanted. Some experiments look at the same runs as others.

@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bali.conjugate.patches import Patches
-from bali.conjugate.rows import Tokens
+from bali.conjugate.rows import Patches, Tokens
 from bali.conjugate.symmetric import Dense, Symmetric
 
 #: The inputs of a layer, as the rows of a regression; those that are no plain tensors know their products themselves.

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from bali.conjugate import linalg
-from bali.conjugate.mniw_densities import MNIWDensities
+from bali.conjugate.mniw_densities import MNIWDensities, row_variance
 from bali.conjugate.moments import Moments
-from bali.conjugate.precisions import row_variance
 from bali.conjugate.rows import Tokens
 from bali.conjugate.sampling import chi_square, standard_normal
 from bali.conjugate.symmetric import Diagonal, Symmetric

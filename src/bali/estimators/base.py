@@ -25,7 +25,7 @@ from bali.estimators.fitted_table import FittedTable
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
 from bali.inference.prediction import MOST_SAMPLES
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means

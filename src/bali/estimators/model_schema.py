@@ -38,7 +38,7 @@ from bali.inference.schema import (
     check_tensors,
     largest,
 )
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.row_noise import MEMBERS as ROW_NOISE_MEMBERS
 from bali.training.row_noise import WIDTH as ROW_NOISE_WIDTH
 

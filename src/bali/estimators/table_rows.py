@@ -16,7 +16,7 @@ from torch.nn import functional
 from bali.estimators.encodings import FARTHEST_BIN, Encoding
 from bali.estimators.frame_columns import Columns
 from bali.estimators.input_scaling import Array, InputScaling
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.conditioning import Body, Conditioned, Rows, begin
 from bali.training.table_posterior import TablePosterior
 

@@ -22,8 +22,7 @@ from bali.inference.network import Network
 from bali.inference.other_parameters import MakeOptimizer, OtherParameters
 from bali.inference.prediction import Method, NetworkPosterior
 from bali.inference.schema import SchemaError
-from bali.inference.settings import Noise, Reparam, Settings, StepSize
-from bali.inference.setup import Setup
+from bali.inference.settings import Noise, Reparam, Settings, Setup, StepSize
 from bali.inference.state import State
 from bali.inference.stepping import Stepping
 from bali.layers.stacks import take_stacked

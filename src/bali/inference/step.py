@@ -23,8 +23,7 @@ from torch import Tensor
 from bali.inference.joint_step import sum_over, update_together
 from bali.inference.layer_update import Stride, condition_layer, draw_weights, forget_factors
 from bali.inference.passes import BatchStatistics
-from bali.inference.settings import StepSize
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup, StepSize
 from bali.inference.state import LayerState, State
 
 

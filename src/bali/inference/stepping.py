@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bali.inference.accumulation import summed, together
-from bali.inference.joint_step import report_failure
+from bali.inference.joint_step import report_failure, summed, together
 from bali.inference.passes import BatchStatistics, batch_pass
-from bali.inference.settings import StepSize, check_positive
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup, StepSize, check_positive
 from bali.inference.state import State
 from bali.inference.step import next_state
 

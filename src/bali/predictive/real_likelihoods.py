@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bali.predictive import families, positive_families
-from bali.predictive.family_likelihood import LARGEST_LOG_SHAPE, FamilyLikelihood, exp
+from bali.predictive import bounded_families, families
+from bali.predictive.likelihood import LARGEST_LOG_SHAPE, FamilyLikelihood, exp
 from bali.predictive.target_checks import n_columns, refuse
 
 
@@ -106,7 +106,7 @@ class LogNormal(_Positive):
 
     def family(self, z: Tensor) -> families.Family:
         loc, log_scale = self.parts(z)
-        return positive_families.LogNormal(loc, exp(log_scale))
+        return bounded_families.LogNormal(loc, exp(log_scale))
 
 
 class Gamma(_Positive):
@@ -116,7 +116,7 @@ class Gamma(_Positive):
 
     def family(self, z: Tensor) -> families.Family:
         log_mean, log_shape = self.parts(z)
-        return positive_families.Gamma(exp(log_mean), exp(log_shape, LARGEST_LOG_SHAPE))
+        return bounded_families.Gamma(exp(log_mean), exp(log_shape, LARGEST_LOG_SHAPE))
 
 
 class Beta(FamilyLikelihood):
@@ -130,4 +130,4 @@ class Beta(FamilyLikelihood):
     def family(self, z: Tensor) -> families.Family:
         logit, log_concentration = self.parts(z)
         logit, concentration = logit.clamp(-LARGEST_LOG_SHAPE, LARGEST_LOG_SHAPE), exp(log_concentration, LARGEST_LOG_SHAPE)
-        return positive_families.Beta(logit.sigmoid() * concentration, (-logit).sigmoid() * concentration)
+        return bounded_families.Beta(logit.sigmoid() * concentration, (-logit).sigmoid() * concentration)

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.training.class_information import ClassInformation
-from bali.training.gaussian_information import GaussianInformation
+from bali.training.information import ClassInformation, GaussianInformation
 
 Method = Literal["epig", "bald", "batchbald", "variance"]
 #: Target rows that are drawn from the pool where none are given.

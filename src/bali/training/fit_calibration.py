@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.training.calibration import fit_noise, fit_temperature
+from bali.training.calibration import Part, fit_noise, fit_temperature
 from bali.training.course import Job
 from bali.training.fitted import Fitted
 from bali.training.fitted_values import Calibration
-from bali.training.held_out import Part
 
 #: Shares of the damping that are tried, see `MatrixNormal`: the last is within a few per cent of Laplace's posterior.
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bali.inference.checkpoints import of_buffer
 from bali.inference.schema import (
     ANY_NUMBER,
     COUNT,
@@ -22,7 +23,6 @@ from bali.inference.schema import (
     check_tensors,
     largest,
 )
-from bali.inference.state_schema import of_buffer
 from bali.training.averaged_points import DECAYS
 from bali.training.course import Course, Job
 from bali.training.fitted_files import SCORES, member_checks

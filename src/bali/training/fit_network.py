@@ -28,10 +28,10 @@ from bali.training.continued import Joined, Prior, larger_on_unseen, remembered
 from bali.training.course import Course, Job
 from bali.training.examples import Examples, Part, as_examples, with_features
 from bali.training.fit_calibration import calibrated
-from bali.training.fit_progress import fit_bar
 from bali.training.fit_units import Standardised, link_of
 from bali.training.fitted import Fitted
 from bali.training.fitted_values import Calibration, History, Member, TrainedMember
+from bali.training.progress import fit_bar
 from bali.training.rules import MAX_BLOCK, Rules
 from bali.training.rules import batch_size as default_batch_size
 

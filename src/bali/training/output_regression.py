@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from bali.conjugate.kronecker import Kronecker
+from bali.conjugate.matrix_normal import Kronecker
 from bali.inference.first_pass import output_layer_of
 from bali.inference.inputs import Inputs, rows
 from bali.inference.linearised import Expansion

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
-from bali.training.calibration import fit_temperature
+from bali.training.calibration import Part, fit_temperature
 from bali.training.fit_calibration import WIDTHS, likely_width
-from bali.training.held_out import Part
 from bali.training.row_noise import learn_row_noise
 from bali.training.stack_posterior import StackPosterior
 from bali.training.table_posterior import TablePosterior
