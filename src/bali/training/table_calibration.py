@@ -43,11 +43,7 @@ def calibrated(
 ) -> TablePosterior:
     """The mixture of these stacks. Members take turns in holding out the groups."""
     posterior = TablePosterior(tuple(stacks), tuple(likelihoods), seed, offset=offset)
-    groups = []
-    for number, share in enumerate(held_out):
-        rows, members = share.nonzero()[:, 0], range(number, stacks[0].n_members, len(held_out))
-        if len(rows) and len(members):
-            groups.append(Group(rows, weight[rows] * share[rows].to(weight.dtype), members))
+    groups = _groups(held_out, weight, stacks[0].n_members)
     if posterior.is_regression:
         return _with_noise(posterior, encoded, y, weight, groups)
     return _with_width(posterior, encoded, y, groups)
@@ -64,6 +60,37 @@ class Group(NamedTuple):
         """Every so many of its rows; the first ones would be no fair sample, as tables come sorted."""
         step = -(-len(self.rows) * n_groups // _MOST_ROWS)
         return Group(self.rows[::step], self.weight[::step], self.members)
+
+
+def _groups(held_out: Tensor, weight: Tensor, n_members: int) -> list[Group]:
+    found = []
+    for number, share in enumerate(held_out):
+        rows, members = share.nonzero()[:, 0], range(number, n_members, len(held_out))
+        if len(rows) and len(members):
+            found.append(Group(rows, weight[rows] * share[rows].to(weight.dtype), members))
+    return found
+
+
+class HeldOutScores(NamedTuple):
+    """Of rows, by members that hold them out."""
+
+    rows: Tensor
+    weight: Tensor
+    log_prob: Tensor
+
+
+def held_out_scores(
+    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, held_out: Tensor
+) -> HeldOutScores:
+    """Log-likelihoods of all held-out rows by a posterior that is calibrated."""
+    parts = [
+        HeldOutScores(
+            g.rows, g.weight, posterior.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members).log_prob(y[g.rows])
+        )
+        for g in _groups(held_out, weight, posterior.stacks[0].n_members)
+    ]
+    rows, weights, values = (torch.cat(column) for column in zip(*parts, strict=True))
+    return HeldOutScores(rows, weights, values)
 
 
 def _with_noise(
