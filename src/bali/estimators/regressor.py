@@ -200,6 +200,11 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         self.logarithms_ = None
         return self
 
+    def check_prediction(self) -> None:
+        super().check_prediction()
+        if self.logarithms_ is not None:
+            self.logarithms_.model.check_prediction()
+
     def fitted_state(self) -> dict[str, Any]:
         state = super().fitted_state()
         if self.logarithms_ is not None:
