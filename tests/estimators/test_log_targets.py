@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 import bali
 from bali import BALIRegressor
-from bali.estimators.log_targets import is_skewed, kept
+from bali.estimators.log_targets import chosen, is_skewed
 from bali.files import ModelFileError
+from bali.predictive.mixtures import RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive
+from bali.training.held_out import Part
 
 Array = NDArray[np.float64]
 SMALL = {"n_members": 4, "max_iter": 300, "hidden_layer_sizes": (16,), "random_state": 0}
@@ -76,15 +78,33 @@ def test_several_columns_have_none() -> None:
     assert not is_skewed(np.c_[y, y], np.ones(50))
 
 
+def parts(log_mean: float, log_width: float, n: int = 200) -> tuple[list[Part], list[Part]]:
+    """Predictions of y from 1 to 3 by N(2, .5), and by exp of a Gaussian."""
+    y = torch.linspace(1.0, 3.0, n, dtype=torch.float64)[:, None]
+    unit = torch.ones(1, 1, 1, dtype=torch.float64)
+    of_y = RegressionPredictive(torch.full((1, n, 1), 2.0, dtype=torch.float64), 0.25 * unit)
+    of_log = RegressionPredictive(torch.full((1, n, 1), log_mean, dtype=torch.float64), log_width**2 * unit)
+    weight = torch.ones(n, dtype=torch.float64)
+    return [Part(of_y, y, weight)], [Part(of_log, y, weight)]
+
+
 def test_held_out_rows_tell_what_counts(model: BALIRegressor) -> None:
-    of_y, weight = np.random.default_rng(0).normal(size=100), np.ones(100)
-    assert kept(model, of_y, of_y - 1.0, weight) is None
-    ahead = kept(model, of_y, of_y + 1.0, weight)
-    assert ahead is not None
-    assert ahead.alone
-    alike = kept(model, of_y, of_y[::-1].copy(), weight)
-    assert alike is not None
-    assert not alike.alone
+    assert chosen(model, *parts(5.0, 0.3)) is None  # far off
+    better = chosen(model, *parts(0.62, 0.35))
+    assert better is not None
+    assert better.scores[1] > better.scores[0]
+
+
+def test_a_better_likelihood_alone_is_not_enough(model: BALIRegressor) -> None:
+    """Logarithms that are right about small values and far off for large ones."""
+    y = torch.tensor([0.01] * 30 + [100.0, 110.0], dtype=torch.float64)[:, None]
+    weight, unit = torch.ones(32, dtype=torch.float64), torch.ones(1, 1, 1, dtype=torch.float64)
+    of_y = Part(RegressionPredictive((y + 0.5)[None], unit), y, weight)
+    means = torch.where(y < 1.0, y.log(), y.log() - 2.0)
+    of_log = Part(RegressionPredictive(means[None], unit), y, weight)
+    score = [float(p.predictive.log_prob(t).mean()) for p, t in ((of_y, y), (of_log, y.log()))]
+    assert score[1] - float(y.log().mean()) > score[0]
+    assert chosen(model, [of_y], [of_log]) is None
 
 
 def test_files_and_pickles_keep_them(model: BALIRegressor, tmp_path: Path) -> None:

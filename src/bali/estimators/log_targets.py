@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy import stats
 from sklearn.base import clone
 from torch import Tensor
 
 from bali.estimators.distributional import Array
-from bali.predictive.mixtures import RegressionPredictive
+from bali.predictive.mixtures import Predictive, RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive, on_two_scales
+from bali.training.held_out import Part
 
 if TYPE_CHECKING:
     from bali.estimators.regressor import BALIRegressor
@@ -47,13 +47,13 @@ class Logarithms:
     """A model of log y beside that of y."""
 
     model: BALIRegressor
-    alone: bool  # predictions are of this model only: the other one is clearly behind
-    scores: tuple[float, float]  # log-likelihood of held-out rows by the model of y, and by this one
+    alone: bool  # whether predictions are of this model only
+    scores: tuple[float, float]  # log-likelihood of held-out rows by the model of y, and by what is predicted from
 
     @property
     def summary(self) -> str:
         kept = "logarithms" if self.alone else "as they are and their logarithms"
-        return f"{kept} (held-out log-likelihood {self.scores[0]:.3f} and {self.scores[1]:.3f})"
+        return f"{kept} (held-out log-likelihood {self.scores[1]:.3f}, as they are {self.scores[0]:.3f})"
 
     def mixed(self, of_y: RegressionPredictive, of_log: RegressionPredictive) -> TwoScalePredictive:
         """Both in the units of y and of log y."""
@@ -87,12 +87,29 @@ def beside(owner: BALIRegressor) -> BALIRegressor:
     return model
 
 
-def kept(model: BALIRegressor, of_y: Array, of_log: Array, weight: Array) -> Logarithms | None:
-    """By log-likelihoods of the same held-out rows: what is clearly behind, by a standard error, does not count."""
-    gap = of_log - of_y
-    gain = float(np.average(gap, weights=weight))
-    error = float(stats.sem(gap)) if len(gap) > 1 else np.inf
-    if gain < -error:
-        return None
-    scores = tuple(float(np.average(values, weights=weight)) for values in (of_y, of_log))
-    return Logarithms(model, gain > error, (scores[0], scores[1]))
+def chosen(model: BALIRegressor, of_y: Sequence[Part], of_log: Sequence[Part]) -> Logarithms | None:
+    """By predictions of the same held-out rows in the units of y and of log y; None where y as it is does best.
+
+    Logarithms make relative errors small, and the log-likelihood of small values large, also where large values are then
+    further off. So they have to have the better log-likelihood, and no worse a CRPS, which is in the units of y.
+    """
+    as_it_is = _scores([part.predictive for part in of_y], of_y)
+    best, found = as_it_is[0], None
+    for alone in (False, True):
+        option = Logarithms(model, alone, (as_it_is[0], as_it_is[0]))
+        pairs = zip(of_y, of_log, strict=True)
+        log_likelihood, crps = _scores([option.mixed(a.predictive, b.predictive) for a, b in pairs], of_y)  # type: ignore[arg-type]
+        if log_likelihood > best and crps <= as_it_is[1]:
+            best, found = log_likelihood, replace(option, scores=(as_it_is[0], log_likelihood))
+    return found
+
+
+def _scores(predictives: Sequence[Predictive], observed: Sequence[Part]) -> tuple[float, float]:
+    """Mean log-likelihood and CRPS."""
+    total = sum(float(part.weight.sum()) for part in observed)
+    of_parts = [
+        (float((p.log_prob(part.y) * part.weight).sum()), float((p.crps(part.y)[:, 0] * part.weight).sum()))
+        for p, part in zip(predictives, observed, strict=True)
+    ]
+    log_likelihood, crps = (sum(values) / total for values in zip(*of_parts, strict=True))
+    return log_likelihood, crps

@@ -26,7 +26,8 @@ from bali.predictive import metrics
 from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
 from bali.training.conditioning import Conditioned
-from bali.training.table_calibration import held_out_scores
+from bali.training.held_out import Part
+from bali.training.table_calibration import held_out_predictions
 from bali.training.table_fit import Progress, half_of
 
 #: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
@@ -156,17 +157,17 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         logs = model._train(
             rows, np.log(values), weight, deadline, half_of(on_step, 1), go_on=go_on, held_out=trained.held_out
         )
-        of_y, of_log = (
-            held_out_scores(m.posterior_, known.encoded, known.targets, known.weight, known.held_out)
-            for m, known in ((self, trained), (model, logs))
-        )
-        position = of_y.rows.cpu().numpy()
-        densities = (
-            of_y.log_prob.double().cpu().numpy() - np.log(self.target_scale_[0]),
-            of_log.log_prob.double().cpu().numpy() - np.log(model.target_scale_[0]) - np.log(values[position, 0]),
-        )
-        self.logarithms_ = log_targets.kept(model, *densities, of_y.weight.double().cpu().numpy())
+        of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
+        self.logarithms_ = log_targets.chosen(model, of_y, of_log)
         return trained
+
+    def _held_out_parts(self, trained: TrainedRows) -> list[Part]:
+        """In the units of what this model predicts."""
+        scale, shift = (torch.as_tensor(a).to(trained.targets) for a in (self.target_scale_, self.target_mean_))
+        return [
+            Part(self._original(part.predictive), part.y * scale + shift, part.weight)
+            for part in held_out_predictions(self.posterior_, *trained)
+        ]
 
     @property
     def n_members_(self) -> int:

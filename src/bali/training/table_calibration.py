@@ -71,26 +71,18 @@ def _groups(held_out: Tensor, weight: Tensor, n_members: int) -> list[Group]:
     return found
 
 
-class HeldOutScores(NamedTuple):
-    """Of rows, by members that hold them out."""
-
-    rows: Tensor
-    weight: Tensor
-    log_prob: Tensor
-
-
-def held_out_scores(
+def held_out_predictions(
     posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, held_out: Tensor
-) -> HeldOutScores:
-    """Log-likelihoods of all held-out rows by a posterior that is calibrated."""
-    parts = [
-        HeldOutScores(
-            g.rows, g.weight, posterior.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members).log_prob(y[g.rows])
-        )
-        for g in _groups(held_out, weight, posterior.stacks[0].n_members)
+) -> list[Part]:
+    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out."""
+    groups = _groups(held_out, weight, posterior.stacks[0].n_members)
+    return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
+
+
+def _parts(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]) -> list[Part]:
+    return [
+        Part(posterior.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in groups
     ]
-    rows, weights, values = (torch.cat(column) for column in zip(*parts, strict=True))
-    return HeldOutScores(rows, weights, values)
 
 
 def _with_noise(
@@ -112,11 +104,7 @@ def _with_noise(
     if row_noise is not None:
         residual = residual / row_noise(x, means).double()
     start = replace(posterior, noise=_covariance(residual, held_weight), row_noise=row_noise)
-    parts = []
-    for group in groups:
-        few = group.some(len(groups))
-        found = start.predictive([x[few.rows] for x in encoded], 1, few.members)
-        parts.append(Part(found, y[few.rows], few.weight))
+    parts = _parts(start, encoded, y, [group.some(len(groups)) for group in groups])
     scale, dof = _noise_of_many(parts, posterior.n_members)
     assert start.noise is not None
     return replace(start, noise=start.noise * scale**2, noise_dof=dof)
@@ -165,8 +153,7 @@ def _with_width(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor,
     few = [group.some(len(groups)) for group in groups]
 
     def parts(width: float) -> list[Part]:
-        at = replace(posterior, width=width)
-        return [Part(at.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in few]
+        return _parts(replace(posterior, width=width), encoded, y, few)
 
     width = likely_width(WIDTHS, lambda width: _tempered(parts(width))[0])
     return replace(posterior, width=width, temperature=_tempered(parts(width))[1])
