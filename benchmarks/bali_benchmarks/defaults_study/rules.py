@@ -104,7 +104,7 @@ def _targets() -> tuple[str, str]:
     return "Targets", (
         "Numbers that are all positive, and nearer to symmetry in logarithms, are learnt twice: as they are, and by their "
         "logarithms, in the ways of seeing the columns that were kept. Predictions are of logarithms, or "
-        "mix both, where held-out rows are more likely by it and their CRPS is no worse. Logarithms have no "
+        "mix both, where held-out rows are more likely by it and means no further off. Logarithms have no "
         "width beyond that of all targets', "
         "and no mean beyond five such widths, as exp of what a network says far from all rows would be beyond all numbers."
     )

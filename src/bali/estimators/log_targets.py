@@ -90,26 +90,25 @@ def beside(owner: BALIRegressor) -> BALIRegressor:
 def chosen(model: BALIRegressor, of_y: Sequence[Part], of_log: Sequence[Part]) -> Logarithms | None:
     """By predictions of the same held-out rows in the units of y and of log y; None where y as it is does best.
 
-    Logarithms make relative errors small, and the log-likelihood of small values large, also where large values are then
-    further off. So they have to have the better log-likelihood, and no worse a CRPS, which is in the units of y.
+    Logarithms make relative errors small, and the log-likelihood of small values large, also where the means of large values
+    are then further off. So they have to have the better log-likelihood, and no larger squared errors.
     """
     as_it_is = _scores([part.predictive for part in of_y], of_y)
     best, found = as_it_is[0], None
     for alone in (False, True):
         option = Logarithms(model, alone, (as_it_is[0], as_it_is[0]))
         pairs = zip(of_y, of_log, strict=True)
-        log_likelihood, crps = _scores([option.mixed(a.predictive, b.predictive) for a, b in pairs], of_y)  # type: ignore[arg-type]
-        if log_likelihood > best and crps <= as_it_is[1]:
+        log_likelihood, squared_error = _scores([option.mixed(a.predictive, b.predictive) for a, b in pairs], of_y)  # type: ignore[arg-type]
+        if log_likelihood > best and squared_error <= as_it_is[1]:
             best, found = log_likelihood, replace(option, scores=(as_it_is[0], log_likelihood))
     return found
 
 
 def _scores(predictives: Sequence[Predictive], observed: Sequence[Part]) -> tuple[float, float]:
-    """Mean log-likelihood and CRPS."""
+    """Mean log-likelihood, and squared error of the means."""
     total = sum(float(part.weight.sum()) for part in observed)
-    of_parts = [
-        (float((p.log_prob(part.y) * part.weight).sum()), float((p.crps(part.y)[:, 0] * part.weight).sum()))
-        for p, part in zip(predictives, observed, strict=True)
-    ]
-    log_likelihood, crps = (sum(values) / total for values in zip(*of_parts, strict=True))
-    return log_likelihood, crps
+    log_likelihood, squared_error = 0.0, 0.0
+    for predictive, (_, y, weight) in zip(predictives, observed, strict=True):
+        log_likelihood += float((predictive.log_prob(y) * weight).sum())
+        squared_error += float(((predictive.mean - y)[:, 0].square() * weight).sum())
+    return log_likelihood / total, squared_error / total
