@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from bali.estimators import BALIRegressor, defaults
 from bali.estimators.input_scaling import HEAVY_TAILS
+from bali.estimators.near_rows import FEW
+from bali.estimators.near_rows import MANY as MANY_NEAR
 from bali.training.row_noise import MEMBERS as NOISE_MEMBERS
 from bali.training.row_noise import WIDTH as NOISE_WIDTH
 from bali_benchmarks.reproduce.markdown import wrapped
@@ -58,13 +60,17 @@ def _inputs() -> tuple[str, str]:
 def _encodings() -> tuple[str, str]:
     few, more = (_listed(defaults.bins(n, COLUMNS)) for n in (SMALL, WIDER_FROM))
     return "What is tried", (
-        f"Two ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
+        f"Ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
         f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, "
-        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Besides, a linear "
+        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. From "
+        f"{defaults.LEAST_NEAR:,} to {defaults.MOST_NEAR:,} rows, also the columns beside what near rows say: averages of "
+        f"the targets of the {FEW} and the {MANY_NEAR} nearest training rows, how these differ, and how near the nearest "
+        "one is, in a metric that has a scale of its own for every column, learnt from the training rows; no row sees its "
+        "own target. Besides, a linear "
         f"model; and up to {defaults.FEW_COLUMNS} columns {defaults.prior_factors(1)[-1]:g} times the prior variance, as "
         "functions of few variables can be rough and still be learnt. What is clearly behind on the held-out rows, by two "
         "standard errors between members, stops early; what cannot be told from the best at the end, by one, is mixed with "
-        f"it. With {MANY} columns or more there are no bins: one column alone says little there."
+        f"it. With {MANY} columns or more there are neither bins nor near rows: one column alone says little there."
     )
 
 
