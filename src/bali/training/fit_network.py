@@ -59,6 +59,7 @@ def fit(
     device: str | torch.device = "auto",
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool = True,
+    rules: Rules | None = None,
 ) -> Fitted:
     """Infer a posterior over the weights of a network. Nothing has to be set.
 
@@ -100,6 +101,8 @@ def fit(
     checkpoint
         A file that is written now and then, and gone on from if it is there. Members that are finished have files of their
         own beside it, with a number at the end.
+    rules
+        Other numbers of training than those of `bali.training.rules`, for a study of them.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
@@ -147,7 +150,7 @@ def fit(
     size = batch_size or loader_size or default_batch_size(len(examples))
     per_epoch = max(1, len(examples) // size)
     max_steps = None if epochs is None else epochs * per_epoch
-    job = Job(network, likelihood, link, examples, held_out, size, max_steps, seed, Rules(), where, group)
+    job = Job(network, likelihood, link, examples, held_out, size, max_steps, seed, rules or Rules(), where, group)
     found, initial = list[TrainedMember](), copy.deepcopy(module.state_dict())
     shows = verbose and (group is None or group.rank == 0)
     standing = nullcontext() if body is None else body.standing()
