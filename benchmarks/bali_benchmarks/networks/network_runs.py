@@ -53,7 +53,7 @@ def measure(task: NetworkTask, method: str, seed: int, plan: FitPlan, rate: floa
     rows = rows if plan.rows is None else rows.first(plan.rows)
     trained = _trained(task, method, rows, seed, plan, rate)
     return {
-        **scores(trained, rows),
+        **scores(trained.predict, rows),
         "validation_nll": trained.validation_nll,
         "seconds": trained.seconds.clock,
         "processor_seconds": trained.seconds.processor,

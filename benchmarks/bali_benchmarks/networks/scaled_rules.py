@@ -94,7 +94,7 @@ def measure(task: NetworkTask, job: ScaledJob, plan: FitPlan) -> list[Line]:
 
 def _scored(trained: TrainedNetwork, rows: Rows) -> Line:
     told = {"validation_nll": trained.validation_nll, "processor_seconds": trained.seconds.processor}
-    return {**scores(trained, rows), **told, "steps": trained.steps, "threads": torch.get_num_threads()}
+    return {**scores(trained.predict, rows), **told, "steps": trained.steps, "threads": torch.get_num_threads()}
 
 
 def run(
