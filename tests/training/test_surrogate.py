@@ -45,9 +45,10 @@ def test_the_evidence_is_that_of_the_gaussian() -> None:
     waves = module.Waves.drawn(2, torch.full((3,), 0.5), torch.full((3,), 0.3), 0)
     columns, ones = torch.ones(2, 3, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
     features = waves.features(x, columns)
-    n_waves = 2 * waves.directions.shape[-1]
-    found = module._evidence(features, n_waves, y[:, None], 0.8 * ones, 0.5 * ones, 0.1 * ones)
-    sizes = torch.cat([torch.full((n_waves,), 0.64), torch.full((3,), 0.25), torch.ones(1)]).double()
+    sizes = torch.tensor([0.8, 0.6, 0.5], dtype=torch.float64).expand(2, 1, 3)
+    found = module._evidence(features, waves.parts, y[:, None], sizes, 0.1 * ones)
+    squares = torch.cat([torch.full((n,), size**2) for n, size in zip(waves.parts, (0.8, 0.6, 0.5), strict=True)])
+    sizes = torch.cat([squares, torch.ones(1)]).double()
     covariance = (features * sizes) @ features.mT + (0.01 + 1e-6) * torch.eye(6)
     exact = torch.distributions.MultivariateNormal(torch.zeros(6, dtype=torch.float64), covariance).log_prob(y)
     torch.testing.assert_close(found, exact + 3.0 * math.log(2 * math.pi))
@@ -87,7 +88,7 @@ def test_members_share_parts_by_their_evidence() -> None:
     empty = torch.zeros(3, 1)
 
     def chosen(*shares: float) -> list[int]:
-        return module.Found(empty, empty, empty, empty, torch.tensor(shares).log()).chosen.tolist()
+        return module.Found(empty, empty, empty, torch.tensor(shares).log()).chosen.tolist()
 
     assert chosen(0.98, 0.01, 0.01) == [0]
     assert chosen(0.5, 0.48, 0.02) == [0, 1]

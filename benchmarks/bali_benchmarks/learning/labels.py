@@ -37,8 +37,8 @@ class LabelTask:
 
 TASKS = {
     "mnist": LabelTask(20, 10, 300, "batchbald", True),
-    "airfoil": LabelTask(20, 20, 200, "epig", False),
-    "powerplant": LabelTask(20, 20, 200, "epig", False),
+    "airfoil": LabelTask(20, 45, 200, "epig", False),
+    "powerplant": LabelTask(20, 45, 200, "epig", False),
 }
 
 

@@ -17,8 +17,8 @@ from bali_benchmarks.performance.measurement import Line
 #: First points, queries, and the largest value (of the negative function).
 FUNCTIONS = {"branin": (5, 25), "hartmann6": (12, 48), "ackley10": (20, 60)}
 #: A network is made anew when it has this share of rows more; between that its output layer takes in what was found. Scales
-#: that evidence sets from twenty rows hardly move with one more.
-_SHARE = 0.05
+#: that evidence sets from ten rows hardly move with one more.
+_SHARE = 0.1
 
 
 def optimisation(name: str, method: str, seed: int, size: Size) -> Iterator[Line]:

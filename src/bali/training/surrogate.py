@@ -5,16 +5,18 @@ with all weights of the output layer integrated out, is a closed form, and sets 
 
     f(x) = Σ_h a_h cos(v_hᵀ s∘x) + b_h sin(v_hᵀ s∘x) + cᵀx + e,   y = f(x) + ε
 
-Directions v_h are drawn from a standard normal. Scales s of the columns, the variances of (a, b) and c, and that of ε are
-where evidence times a weak prior is largest, by gradient. Members differ in their directions and in where the search began,
-and count by their evidence. Of ever more waves this would be a Gaussian process with the squared-exponential kernel and a
-linear trend; as it is, rows are added in closed form, draws are functions with fixed weights, and the cost of a prediction
-does not grow with the rows.
+Directions v_h are drawn from a standard normal, some of all columns and some of a single one, as what columns do by
+themselves can be told from fewer rows than what they do together. Scales s of the columns, the variances of both kinds of
+(a, b) and of c, and that of ε are where evidence times a weak prior is largest, by gradient. Members differ in their
+directions and in where the search began, and count by their evidence. Of ever more waves this would be a Gaussian process
+with squared-exponential kernels and a linear trend; as it is, rows are added in closed form, draws are functions with fixed
+weights, and the cost of a prediction does not grow with the rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,8 +26,8 @@ from torch import Tensor
 from bali.conjugate import linalg
 from bali.training.conditioning import Body, Conditioned, Rows, begin
 
-#: Waves of a member, each a cosine and a sine.
-_WAVES = 256
+#: Waves of a member, each a cosine and a sine: of all columns, and of single ones, of which every column has some.
+_WAVES, _ALONE, _LEAST_ALONE = 256, 128, 8
 #: Members that are tried, and parts into which the mixture is divided among them by their evidence.
 _TRIED, _PARTS = 8, 4
 #: Of the search for scales and variances, by Adam with ever smaller steps.
@@ -72,9 +74,7 @@ def surrogate(x: Any, y: Any, *, bounds: Any = None, seed: int = 0) -> Condition
     found = _most_likely(waves, rows, standard @ directions / spread, seed)
     waves, found = waves.members(found.chosen), found.members(found.chosen)
     noise = found.noise.square() + _LEAST_NOISE  # (K, D)
-    prior = torch.cat(
-        [found.wave[..., None].expand(-1, -1, 2 * _WAVES), found.trend[..., None].expand(-1, -1, rows.shape[1])], -1
-    )
+    prior = torch.cat([found.sizes[..., part, None].expand(-1, -1, n) for part, n in enumerate(waves.parts)], -1)
     precision = noise[..., None] / torch.cat([prior.square(), torch.ones_like(prior[..., :1])], -1)
     least = torch.diag_embed(precision).unsqueeze(1)  # (K, 1, D, D_x, D_x)
     body = Body(WaveRows(waves, found.columns, len(shift)), directions, shift, scale, None, least, seed)
@@ -86,7 +86,8 @@ def surrogate(x: Any, y: Any, *, bounds: Any = None, seed: int = 0) -> Condition
 class Waves:
     """Directions of K members, for columns about their middle in units of their deviation."""
 
-    directions: Tensor  # (K, d, H)
+    together: Tensor  # (K, d, H)
+    alone: Tensor  # (K, d, H'), each of one column
     middle: Tensor  # (d,)
     unit: Tensor
 
@@ -97,19 +98,29 @@ class Waves:
         engine = torch.quasirandom.SobolEngine(d, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
         even = engine.draw(k * _WAVES, dtype=torch.float64).clamp(1e-9, 1.0 - 1e-9)
         drawn = torch.special.ndtri(even).reshape(k, _WAVES, d)  # points that follow each other are even among themselves
-        return cls(drawn.mT.contiguous(), middle, unit)
+        each = 0 if d == 1 else max(_LEAST_ALONE, _ALONE // d)
+        shift = torch.rand(k, d, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        lengths = torch.special.ndtri(0.5 + 0.5 * (torch.arange(each) + shift) / max(each, 1))  # (K, d, H' / d)
+        # Of all columns, scales are smaller by the root of their number (see the prior).
+        alone = torch.einsum("kih,ij->kijh", math.sqrt(d) * lengths, torch.eye(d, dtype=torch.float64)).mT.flatten(1, 2).mT
+        return cls(drawn.mT.contiguous(), alone.contiguous(), middle, unit)
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Features of all columns, of each by itself, and those of the trend; one more, the last, is a one."""
+        return 2 * self.together.shape[-1], 2 * self.alone.shape[-1], len(self.middle)
 
     def members(self, chosen: Tensor) -> Waves:
-        return Waves(self.directions[chosen], self.middle, self.unit)
+        return Waves(self.together[chosen], self.alone[chosen], self.middle, self.unit)
 
     def features(self, x: Tensor, columns: Tensor) -> Tensor:
-        """Of rows (n, d) with scales (K, d) of the columns, (K, n, 2 H + d + 1): squares of waves, and of the rest, sum to
-        about one."""
-        standard = (x - self.middle) / self.unit
-        angles = (standard * columns.unsqueeze(1)) @ self.directions
+        """Of rows (n, d) with scales (K, d) of the columns, (K, n, ·): squares of each part sum to about one."""
+        standard, found = (x - self.middle) / self.unit, list[Tensor]()
+        for directions in (self.together, self.alone):
+            angles = (standard * columns.unsqueeze(1)) @ directions
+            found += [part / math.sqrt(max(angles.shape[-1], 1)) for part in (angles.cos(), angles.sin())]
         rest = torch.cat([standard / math.sqrt(x.shape[-1]), torch.ones_like(standard[:, :1])], -1)
-        size = 1.0 / math.sqrt(angles.shape[-1])
-        return torch.cat([size * angles.cos(), size * angles.sin(), rest.expand(len(angles), *rest.shape)], -1)
+        return torch.cat([*found, rest.expand(len(columns), *rest.shape)], -1)
 
 
 class WaveRows:
@@ -130,9 +141,8 @@ class Found(NamedTuple):
     """Of K members and D directions of the targets, as standard deviations."""
 
     columns: Tensor  # s, (K, d)
-    wave: Tensor  # (K, D)
-    trend: Tensor
-    noise: Tensor
+    sizes: Tensor  # of waves of all columns and of single ones, and of the trend, (K, D, 3)
+    noise: Tensor  # (K, D)
     evidence: Tensor  # (K,), in nats, with the prior
 
     def members(self, chosen: Tensor) -> Found:
@@ -150,24 +160,19 @@ class Found(NamedTuple):
 
 def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
     """Where evidence times prior is largest, for targets (n, D) along directions in which they are uncorrelated."""
-    k, d, n_targets = len(waves.directions), x.shape[1], targets.shape[1]
-    own = [_WAVE] * n_targets + [_TREND] * n_targets + [_NOISE] * n_targets
+    k, d, n_targets = len(waves.together), x.shape[1], targets.shape[1]
+    own = [_WAVE, _WAVE, _TREND] * n_targets + [_NOISE] * n_targets
     priors = torch.tensor([(_COLUMN[0] - 0.5 * math.log(d), _COLUMN[1])] * d + own, dtype=torch.float64)
     centre, width = priors.mT
     drawn = torch.randn(k, len(priors), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     logs = (centre + 0.5 * width * drawn).requires_grad_()
 
     def found(logs: Tensor) -> Found:
-        columns, wave, trend, noise = logs.exp().split([d, n_targets, n_targets, n_targets], -1)
+        columns, sizes, noise = logs.exp().split([d, 3 * n_targets, n_targets], -1)
+        sizes = sizes.unflatten(-1, (n_targets, 3))
         prior = -0.5 * ((logs - centre) / width).square().sum(-1)
-        features = waves.features(x, columns)
-        return Found(
-            columns,
-            wave,
-            trend,
-            noise,
-            prior + _evidence(features, 2 * waves.directions.shape[-1], targets, wave, trend, noise),
-        )
+        evidence = _evidence(waves.features(x, columns), waves.parts, targets, sizes, noise)
+        return Found(columns, sizes, noise, prior + evidence)
 
     optimizer = torch.optim.Adam([logs], betas=(0.9, 0.99))
     with torch.enable_grad():
@@ -181,12 +186,10 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
         return found(logs)
 
 
-def _evidence(features: Tensor, n_waves: int, targets: Tensor, wave: Tensor, trend: Tensor, noise: Tensor) -> Tensor:
+def _evidence(features: Tensor, parts: Sequence[int], targets: Tensor, sizes: Tensor, noise: Tensor) -> Tensor:
     """log p(targets) (K,) up to a constant, all weights of the output layer integrated out."""
-    of_waves, linear = features[..., :n_waves], features[..., n_waves:-1]
-    products = [(part @ part.mT).unsqueeze(1) for part in (of_waves, linear)]  # (K, 1, n, n)
-    sizes = [part.square()[..., None, None] for part in (wave, trend)]  # (K, D, 1, 1)
-    covariance = products[0] * sizes[0] + products[1] * sizes[1] + 1.0
+    products = [part @ part.mT for part in features[..., :-1].split(list(parts), -1)]  # (K, n, n)
+    covariance = 1.0 + torch.einsum("kdp,kpij->kdij", sizes.square(), torch.stack(products, 1))
     covariance = covariance + torch.diag_embed((noise.square() + _LEAST_NOISE)[..., None].expand(covariance.shape[:-1]))
     factor = linalg.cholesky(covariance, "covariance of the observations")
     white = linalg.half_solve(factor, targets.mT.unsqueeze(-1).expand(len(factor), -1, -1, -1))
