@@ -195,8 +195,8 @@ def _optimisation(lines: Sequence[Line]) -> list[str]:
                 seconds = mean(line["seconds"] for line in own if line["evaluations"] > first)
                 rows.append((name, title, f"{first} + {queries}", _spread(at_end, 3), f"{seconds:.1f}", str(len(at_end))))
     words = (
-        "Both by BoTorch's logarithm of the expected improvement, one point at a time. The network is `bali.surrogate`, made anew"
-        " when there is a tenth more rows; between that its output layer takes in what was found."
+        "Both by BoTorch's logarithm of the expected improvement, one point at a time. The network is `bali.surrogate`, made"
+        " anew when there is a tenth more rows; between that its output layer takes in what was found."
     )
     return (
         [
