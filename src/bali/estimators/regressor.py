@@ -243,7 +243,10 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         """
         check_is_fitted(self, "posterior_")
         if not self.posterior_.is_regression:
-            raise ValueError(f"only numbers with Gaussian noise have a closed form; this model has {self.likelihood_}")
+            raise ValueError(
+                f"only numbers with Gaussian noise take in rows in closed form, and this model has {self.likelihood_}; "
+                "partial_fit learns from them by a step of all layers"
+            )
         return table_regression(self, self.n_seen_, self.recipe_.seed)
 
     def _partial_fit_of_outputs(self, X: ArrayLike, values: Array, weight: Array, forget: float) -> Self:
