@@ -40,6 +40,7 @@ class PaperSetting:
     max_rows: int | None = None  # a run that is only a look takes the first rows of each split
     noise_floor: float = NOISE_FLOOR
     output_noise_floor: float = OUTPUT_NOISE_FLOOR
+    init_std: float = INIT_STD
 
     def quick(self) -> PaperSetting:
         """Few steps on few rows: to see that everything works, not for the figures."""
