@@ -108,8 +108,8 @@ def _introduction(rows: list[Line]) -> list[str]:
     if fewer:
         text += f"Of fewer than {N_SPLITS} splits: {', '.join(f'{_title(m)} ({n})' for m, n in fewer)}. "
     text += (
-        "The figures that the authors of the global inducing points have for these sets are of other networks, and could not "
-        "be checked against their paper: they are not here. "
+        "The figures that the authors of the global inducing points have for such sets could not be checked against their "
+        "paper, and are left out. "
     ) * any(row["method"] == "global_inducing" for row in rows)
     sources = "; ".join(f"{_title(method)}: {source}" for method, source in SOURCES.items())
     return [_wrapped(text + "Written by `bali-benchmarks methods`."), "", _wrapped(f"Published figures: {sources}.")]

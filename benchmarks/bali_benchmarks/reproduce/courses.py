@@ -100,6 +100,7 @@ class BaliCourse(Course):
             output_noise_floor=setting.output_noise_floor,
             effective_size=setting.effective_share * pool.n_data,
             reparam=reparam,
+            target_noise=setting.target_noise,
             generator=generator,
         )
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bali.inference.threads import threads_for
 from bali_benchmarks.lines import append_line, read_lines, write_lines
-from bali_benchmarks.reproduce import classification, pictures, regression, synthetic
+from bali_benchmarks.reproduce import classification, pictures, readings, regression, synthetic
 from bali_benchmarks.reproduce.job import Job, Key, Line, key_of, stamped
 from bali_benchmarks.reproduce.long_runs import Unfinished
 from bali_benchmarks.reproduce.results_page import to_markdown
@@ -31,6 +31,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Job]]] = {
     "classification": classification.jobs,
     "convergence": classification.convergence_jobs,
     "ood": classification.ood_jobs,
+    "readings": readings.jobs,
 }
 #: By the experiment that a job names, which has the file of its lines, how it is run.
 RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
@@ -39,6 +40,7 @@ RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
     "local-reparam": synthetic.local_run,
     "regression": regression.run,
     "classification": classification.run,
+    "readings": readings.run,
 }
 
 
@@ -98,7 +100,7 @@ def run(
 
 def _ready(job: Job, share: float, images: Path, unfinished: Path) -> Job:
     """The estimators stop by themselves, and synthetic sets are quick: the others can be shortened, and are kept."""
-    if job.experiment not in ("regression", "classification") or job.method == "ours" or job.quick:
+    if job.experiment not in ("regression", "classification", "readings") or job.method == "ours" or job.quick:
         return replace(job, images=images)
     cost = max(1, round(share * job.cost))
     return replace(job, images=images, share=share, cost=cost, unfinished=unfinished / f"{job.title}-{share:g}.run")
