@@ -234,7 +234,7 @@ def test_verdicts_know_which_way_is_worse(metric: str, mean: float, said: str) -
 def test_what_is_not_finished_is_said() -> None:
     rows = [{"set": "yacht", "method": "ours", "share": 1.0}, {"set": "energy", "method": "paper", "share": 0.1}]
     said = summary.unfinished(rows, {"yacht": 2, "energy": 1, "concrete": 5}, ("paper", "ours"))
-    assert said == "Not in full: yacht `ours` 1 of 2 splits, energy `paper` 10 % of the steps."
+    assert said == "Not in full: yacht 1 of 2 splits (`ours`); energy 10 % of the steps (`paper`)."
     assert summary.unfinished(rows[:1], {"yacht": 1}, ("ours",)) == ""
 
 

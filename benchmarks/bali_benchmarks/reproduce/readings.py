@@ -1,7 +1,7 @@
-"""What the paper leaves open, one thing at a time: regression with the paper's settings, each time read otherwise in one point.
+"""What the paper leaves open, one thing at a time: regression with its settings, each time read otherwise in one point.
 
-Five published and five seeded random splits of a set are trained side by side, all readings from the same seed, so that what
-a reading is worth is a paired difference.
+Five published and five seeded random splits of a set are trained side by side, all readings from the same seed, so that
+what a reading is worth is a paired difference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bali.inference.prediction import Noise
+from bali.inference.settings import Noise
 from bali.predictive.mixtures import RegressionPredictive
 from bali_benchmarks import datasets
 from bali_benchmarks.datasets import Split
