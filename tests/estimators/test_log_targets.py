@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from bali.predictive.two_scales import TwoScalePredictive
 from bali.training.calibration import Part
 
 Array = NDArray[np.float64]
-SMALL = {"n_members": 4, "max_iter": 300, "hidden_layer_sizes": (16,), "random_state": 0}
+SMALL: dict[str, Any] = {"n_members": 4, "max_iter": 300, "hidden_layer_sizes": (16,), "random_state": 0}
 
 
 def prices(n: int, seed: int) -> tuple[Array, Array]:

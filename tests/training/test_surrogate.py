@@ -11,6 +11,7 @@ from torch import Tensor
 
 import bali
 from bali.training import surrogate as module
+from bali.training.conditioning import Rows
 from support.networks import seeded
 
 
@@ -34,10 +35,10 @@ def test_few_rows_are_learnt_and_doubt_is_where_there_are_none() -> None:
     assert 0.3 < float(z.square().mean().sqrt()) < 3.0  # neither too sure nor too doubtful
 
 
-def at(model: object, x: Tensor) -> module.Rows:
+def at(model: object, x: Tensor) -> Rows:
     """Rows one by one, as batches of a single point."""
     made = model.body.rows(x)  # type: ignore[attr-defined]
-    return module.Rows(made.features[:, :, None], made.outputs[:, :, :, None], None)
+    return Rows(made.features[:, :, None], made.outputs[:, :, :, None], None)
 
 
 def test_the_evidence_is_that_of_the_gaussian() -> None:
@@ -50,7 +51,8 @@ def test_the_evidence_is_that_of_the_gaussian() -> None:
     squares = torch.cat([torch.full((n,), size**2) for n, size in zip(waves.parts, (0.8, 0.6, 0.5), strict=True)])
     sizes = torch.cat([squares, torch.ones(1)]).double()
     covariance = (features * sizes) @ features.mT + (0.01 + 1e-6) * torch.eye(6)
-    exact = torch.distributions.MultivariateNormal(torch.zeros(6, dtype=torch.float64), covariance).log_prob(y)
+    gaussian = torch.distributions.MultivariateNormal(torch.zeros(6, dtype=torch.float64), covariance)
+    exact = gaussian.log_prob(y)  # type: ignore[no-untyped-call]
     torch.testing.assert_close(found, exact + 3.0 * math.log(2 * math.pi))
 
 

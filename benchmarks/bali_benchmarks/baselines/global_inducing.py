@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bali.conjugate import linalg
 from bali.conjugate.gram import with_ones
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.adam import adam_start, adam_step, averaged_weights
 from bali_benchmarks.baselines.method import Method, Setting, State, Task
 from bali_benchmarks.baselines.perceptrons import (

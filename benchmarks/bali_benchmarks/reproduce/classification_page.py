@@ -48,8 +48,8 @@ def benchmark(every: Rows) -> list[str]:
         "share one mean and one scale, with which BALI and MC dropout learn faster than with pixels from 0 to 1 (on "
         "held-out training rows). MAP and MC dropout predict with Adam's moving average of the weights. The last columns "
         "are paired differences: between BALI and MC dropout, both with the paper's settings and with as many steps, and "
-        "between the defaults and BALI where that has all of the paper's steps. Runs with fewer steps than the paper's have no "
-        "verdict."
+        "between the defaults and BALI where that has all of the paper's steps. Runs with fewer steps than the paper's have "
+        "no verdict."
     )
     planned = {name: setting.n_splits for name, setting in paper_settings.CLASSIFICATION.items()}
     left = unfinished(rows, planned, list(TITLES))

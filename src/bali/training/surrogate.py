@@ -168,7 +168,7 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
     logs = (centre + 0.5 * width * drawn).requires_grad_()
 
     def found(logs: Tensor) -> Found:
-        columns, sizes, noise = logs.exp().split([d, 3 * n_targets, n_targets], -1)
+        columns, sizes, noise = torch.split(logs.exp(), [d, 3 * n_targets, n_targets], -1)
         sizes = sizes.unflatten(-1, (n_targets, 3))
         prior = -0.5 * ((logs - centre) / width).square().sum(-1)
         evidence = _evidence(waves.features(x, columns), waves.parts, targets, sizes, noise)
@@ -188,7 +188,7 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
 
 def _evidence(features: Tensor, parts: Sequence[int], targets: Tensor, sizes: Tensor, noise: Tensor) -> Tensor:
     """log p(targets) (K,) up to a constant, all weights of the output layer integrated out."""
-    products = [part @ part.mT for part in features[..., :-1].split(list(parts), -1)]  # (K, n, n)
+    products = [part @ part.mT for part in torch.split(features[..., :-1], list(parts), -1)]  # (K, n, n)
     covariance = 1.0 + torch.einsum("kdp,kpij->kdij", sizes.square(), torch.stack(products, 1))
     covariance = covariance + torch.diag_embed((noise.square() + _LEAST_NOISE)[..., None].expand(covariance.shape[:-1]))
     factor = linalg.cholesky(covariance, "covariance of the observations")
