@@ -19,7 +19,17 @@ WIDER_FROM, SHARED_FROM = defaults.MORE_ROWS, defaults.MANY_ROWS
 
 def rules() -> list[str]:
     """Paragraphs of the page."""
-    paragraphs = (_network(), _inputs(), _encodings(), _course(), _members(), _noise(), _calibration(), _classes())
+    paragraphs = (
+        _network(),
+        _inputs(),
+        _encodings(),
+        _course(),
+        _members(),
+        _targets(),
+        _noise(),
+        _calibration(),
+        _classes(),
+    )
     lines: list[str] = []
     for name, text in paragraphs:
         lines += ["", wrapped(f"**{name}.** {text}")]
@@ -93,6 +103,16 @@ def _noise() -> tuple[str, str]:
         "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where "
         "these are not more likely than with one scale for all rows, by a standard error, the noise is the same in every "
         "row."
+    )
+
+
+def _targets() -> tuple[str, str]:
+    return "Targets", (
+        "Numbers that are all positive, and nearer to symmetry in logarithms, are learnt twice: as they are, and by their "
+        "logarithms, in the ways of seeing the columns that were kept. Predictions are of logarithms, or "
+        "mix both, where held-out rows are more likely by it and means no further off. Logarithms have no "
+        "width beyond that of all targets', "
+        "and no mean beyond five such widths, as exp of what a network says far from all rows would be beyond all numbers."
     )
 
 
