@@ -150,9 +150,10 @@ def test_dead_units_are_no_fault_of_the_data() -> None:
     """Most inputs of a hidden layer may be all but zero."""
     x = torch.randn(120, 3, generator=seeded(0))
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    hidden = nn.Linear(3, 8)
     with torch.no_grad():
-        network[0].weight[1:] *= 1e-6
-        network[0].bias[1:] = 0.0
+        hidden.weight[1:] *= 1e-6
+        hidden.bias[1:] = 0.0
+    network = nn.Sequential(hidden, nn.ReLU(), nn.Linear(8, 2))
     fitted = bali.fit(network, (x, (x[:, 0] > 0).long()), bali.likelihoods.Categorical(), epochs=0, seed=0, verbose=False)
     assert not fitted.health().problems
