@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from bali.conjugate.symmetric import Dense
 from bali.inference import joint
 from bali.inference.joint import JointLayer, Pace
+from bali.inference.stack_pass import StackPass, backward, forward
 from bali.inference.stack_update import (
     StackLayer,
-    StackPass,
     advance,
-    backward,
-    forward,
     proposed_step,
     take_in,
     with_known_inputs,
@@ -54,11 +52,13 @@ def rows() -> tuple[Tensor, Tensor, Tensor]:
 def passed(
     layers: list[StackLayer], x: Tensor, y: Tensor, weight: Tensor, likelihood: Likelihood | None = None
 ) -> StackPass:
-    z, inputs, outputs = forward([layer.mean for layer in layers], nn.Tanh(), x)
-    _, gradient = (likelihood or Bernoulli()).evaluate(z.detach(), y.expand(len(z), *y.shape))
+    means = [layer.mean for layer in layers]
+    found = forward(means, nn.Tanh(), x)
+    z = found.outputs
+    _, gradient = (likelihood or Bernoulli()).evaluate(z, y.expand(len(z), *y.shape))
     total = weight.sum(-1)
     share = weight / total[:, None]
-    return StackPass(inputs, backward(outputs, gradient * share[..., None]), share, total)
+    return StackPass(found.inputs, backward(means, found, gradient * share[..., None]), share, total)
 
 
 def dense_steps(n_steps: int, member: int, x: Array, y: Array, weight: Array) -> list[Array]:
@@ -114,7 +114,7 @@ def test_a_proposal_is_that_of_joint_py() -> None:
     layers = take_in(start(), passed(start(), x, y, weight), 1, PACE)
     n_data = torch.full((K,), 123.0, dtype=torch.float64)
     for layer in layers:
-        steps, _, divergences = proposed_step(layer, n_data, PACE)
+        steps, _, divergences = proposed_step(layer, (PACE.prior_share / n_data).reshape(-1, 1, 1), PACE)
         assert layer.inputs is not None
         assert layer.gradients is not None
         assert layer.drive is not None

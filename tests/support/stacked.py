@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.symmetric import Dense
-from bali.inference.stack_update import StackLayer, forward
+from bali.inference.stack_pass import forward
+from bali.inference.stack_update import StackLayer
 from bali.layers.modules import ACTIVATIONS
 from bali.training.stack_posterior import StackPosterior
 
@@ -22,7 +23,7 @@ def stack(
 ) -> StackPosterior:
     """Members with these weights (K, D_x, D_y) of each layer, whose curvature is that of rows x with unit gradients."""
     k = len(means[0])
-    _, inputs, _ = forward(means, ACTIVATIONS[activation](), x)
+    inputs = forward(means, ACTIVATIONS[activation](), x).inputs
     layers = []
     for place, (mean, h) in enumerate(zip(means, inputs, strict=True)):
         gram = with_ones(h).mT @ with_ones(h) / len(x)

@@ -89,9 +89,13 @@ class FittedTable(FrameInputs):
 
     # --- prediction -----------------------------------------------------------------------------------------------
 
-    def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
+    def _encoded(self, encoding: Encoding, rows: Array, targets: Array | None = None) -> Tensor:
+        """With targets of rows that are learnt from, and may be among the near rows."""
+        return self._tensor(encoding(rows, self._scaled(rows), targets))
+
+    def _scaled(self, rows: Array) -> Array:
         try:
-            return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
+            return InputScaling(*self.input_scaling_)(rows)
         except OutOfReachError as error:
             raise error.named(self.columns_.feature_names[error.column]) from None
 

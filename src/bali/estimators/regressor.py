@@ -46,6 +46,10 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         where it was over by then, 0 where it was not over yet.
     n_bins
         Bins of each column, beside its value. By default none and several, as held-out rows tell.
+    near_rows
+        Whether averages of near rows' targets are shown to networks beside the columns, as one more way that is tried. By
+        default from 1,000 to 50,000 rows, unless `n_bins` is given. Where held-out rows choose it, `encoding_` says so, and
+        the model and its file hold the rows that it was fitted to; with False they never do.
     step_size
         How far a step goes, in units of each output's root-mean-square gradient.
     prior_variance
@@ -122,8 +126,8 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     def condition(self, X: ArrayLike, y: ArrayLike) -> Conditioned:
         """With these rows added to the output layers' posterior, in closed form and without training.
 
-        For numbers with Gaussian noise. What comes back predicts, and can be conditioned on more rows; networks, bins and
-        scales stay as they are, and so does this model.
+        For numbers with Gaussian noise. What comes back predicts, and can be conditioned on more rows; networks, bins, near
+        rows and scales stay as they are, and so does this model.
         """
         return self.output_regression().condition(X, np.asarray(y, dtype=np.float64))
 

@@ -71,6 +71,7 @@ class JointLayer:
     rows_per_example: float = 1.0  # P
     inputs: Symmetric | None = None  # A
     gradients: Tensor | None = None  # S, (..., D_y, D_y)
+    weakness: Tensor | None = None  # one over the root mean square of each unit's gradients, from S, (..., D_y)
     drive: Tensor | None = None  # P V
     damped: Symmetric | None = None  # A + δI of the last refreshment, with its factor
     damping: Tensor | None = None  # δ, (...,)
@@ -103,6 +104,7 @@ class JointLayer:
             rows_per_example=rows_per_example,
             inputs=symmetric("inputs"),
             gradients=tensors.get("gradients"),
+            weakness=None,
             drive=tensors.get("drive"),
             damped=damped,
             damping=tensors.get("damping"),
@@ -145,19 +147,20 @@ def take_in(layer: JointLayer, sums: RowSums, n_examples: float, step: int, pace
         damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), inputs.name, inputs.repairs).plus(inputs)
         most = None
         if layer.earlier is not None:
-            most = _ROOM * _adaptive_scale(layer, pace)
+            most = _ROOM * pace.step_size * layer.step_share * _weakness(layer)
             damped = damped.plus(_held(layer.earlier, most, layer.rows_per_example))
         damped.keep_inverse()
         layer = replace(layer, damped=damped, damping=damping, most=most)
     return layer
 
 
-def _adaptive_scale(layer: JointLayer, pace: Pace) -> Tensor:
-    """α / rms(g_j), (..., D_y)."""
+def _weakness(layer: JointLayer) -> Tensor:
+    """1 / rms(g_j), (..., D_y)."""
+    if layer.weakness is not None:
+        return layer.weakness
     assert layer.gradients is not None
     squares = layer.gradients.diagonal(dim1=-2, dim2=-1)
-    rms = (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
-    return pace.step_size * layer.step_share / rms
+    return torch.add(squares, squares.mean(-1, keepdim=True), alpha=_LEAST_SHARE).add_(1e-30).rsqrt_()
 
 
 def _held(earlier: Kronecker, most: Tensor, rows_per_example: float) -> Symmetric:
@@ -183,15 +186,17 @@ def _with_statistics(
     gradients, known = yy.div_(n), layer.gradients
     if known is not None and float(_trace(gradients)) > _JUMP * float(_trace(known)):
         known = None  # gradients have grown too fast for an average that remembers small ones
-    return replace(
+    layer = replace(
         layer,
         mean=_without_dust(layer.mean),
         rows_per_example=n / n_examples,
         inputs=inputs,
         gradients=_without_dust(averaged_into(known, gradients, rate)),
+        weakness=None,
         drive=None if layer.drive is None else _without_dust(layer.drive),
         steepness=None,
     )
+    return replace(layer, weakness=_weakness(layer))
 
 
 def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,20 +209,19 @@ def proposed_step(layer: JointLayer, n_data: int, pace: Pace) -> tuple[Tensor, T
     assert layer.damped is not None
     assert layer.damping is not None
     precision = layer.prior_variance * n_data * layer.rows_per_example  # σ² N P
-    bound = (layer.damping * precision / pace.prior_share)[..., None]
-    scale = _adaptive_scale(layer, pace).minimum(bound)
-    if layer.most is not None:
-        scale = scale.minimum(layer.most)
     rows = layer.rows_per_example
-    scale = (scale / rows).unsqueeze(-2)
+    bound = layer.damping * (precision / pace.prior_share / rows)
+    scale = (_weakness(layer) * (pace.step_size * layer.step_share / rows)).minimum(bound.unsqueeze(-1))
+    if layer.most is not None:
+        scale = scale.minimum(layer.most / rows)
     drive = torch.sub(layer.drive, layer.departure, alpha=pace.prior_share * rows / precision)
     if layer.earlier is not None:
         drive.sub_(layer.earlier.times(layer.departure))
-    drive.mul_(scale)
+    drive.mul_(scale.unsqueeze(-2))
     step = layer.damped.solve(drive)
     # AΔ = drive − δΔ, with cA₀ of earlier data counted as part of A.
     moved = drive.addcmul_(step, layer.damping[..., None, None], value=-1.0)
-    length = (moved.flatten(-2) * step.flatten(-2)).sum(-1)  # tr(ΔᵀAΔ)
+    length = (moved * step).sum((-2, -1))  # tr(ΔᵀAΔ)
     steepness = layer.steepness
     if steepness is None:
         steepness = ((moved.mT @ step) * layer.gradients).sum((-2, -1)) / length.clamp_min(1e-30)

@@ -89,11 +89,13 @@ def joint_pass(
         raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in x and y")
     n = n_rows(x)
     mean_gradient = gradient.to(linked.dtype).reshape(linked.shape) / n
-    of_outputs, of_parameters = _gradients(network, linked, mean_gradient, calls)
+    own = {name: layer.parameters() for name, layer in network.layers.items()}
+    of_outputs, of_parameters = _gradients(network, own, linked, mean_gradient, calls)
     found = {}
     with torch.autocast(tensors(x)[0].device.type, enabled=False):
         for name, layer in network.layers.items():
-            found[name] = _sums(layer, calls.get(name, []), of_outputs.get(name, []), of_parameters, sample, n)
+            of_layer = [of_parameters[parameter] for parameter in own[name]]
+            found[name] = _sums(layer, calls.get(name, []), of_outputs.get(name, []), of_layer, sample, n)
     residual = None
     if likelihood.has_true_targets:
         rows = (y - z).reshape(-1, z.shape[-1]).double()
@@ -103,13 +105,18 @@ def joint_pass(
 
 
 def _gradients(
-    network: Network, linked: Tensor, gradient: Tensor, calls: Mapping[str, list[Call]]
+    network: Network,
+    own: Mapping[str, list[nn.Parameter]],
+    linked: Tensor,
+    gradient: Tensor,
+    calls: Mapping[str, list[Call]],
 ) -> tuple[dict[str, list[Tensor]], dict[nn.Parameter, Tensor | None]]:
     """From the one at the outputs: gradients at the outputs of every call of a layer, and of all parameters."""
-    own = [parameter for layer in network.layers.values() for parameter in layer.parameters()]
-    parameters = list(dict.fromkeys([*own, *network.others.values()]))
+    parameters = list(dict.fromkeys([*(p for of_layer in own.values() for p in of_layer), *network.others.values()]))
     outputs = [call.z for of_layer in calls.values() for call in of_layer]
-    found = torch.autograd.grad(linked, [*outputs, *parameters], gradient, allow_unused=True)
+    with torch.enable_grad():  # a number has no gradient to be checked, for which torch would import another library first
+        number = (linked * gradient).sum()
+    found = torch.autograd.grad(number, [*outputs, *parameters], allow_unused=True)
     at_outputs = iter(found[: len(outputs)])
     of_outputs = {name: [next(at_outputs) for _ in of_layer] for name, of_layer in calls.items()}
     return of_outputs, dict(zip(parameters, found[len(outputs) :], strict=True))
@@ -119,14 +126,12 @@ def _sums(
     layer: Layer,
     calls: Sequence[Call],
     of_outputs: Sequence[Tensor | None],
-    of_parameters: Mapping[nn.Parameter, Tensor | None],
+    of_parameters: Sequence[Tensor | None],
     sample: int | None,
     n_examples: int,
 ) -> RowSums:
-    own, at_outputs = (
-        [g for g in found if g is not None] for found in (map(of_parameters.get, layer.parameters()), of_outputs)
-    )
-    if len(own) < len(layer.parameters()) or len(at_outputs) < len(of_outputs):
+    own, at_outputs = ([g for g in found if g is not None] for found in (of_parameters, of_outputs))
+    if len(own) < len(of_parameters) or len(at_outputs) < len(of_outputs):
         raise UnsupportedLayerError(f"layer '{layer.name}' has no effect on the module's output; freeze or remove it")
     xy = layer.gradient_matrix(own)
     if sample is None:

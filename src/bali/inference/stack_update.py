@@ -1,21 +1,25 @@
 """The update of `joint.py` for a stack of perceptrons: K members of one shape, every tensor with a leading dimension of K.
 
-Tables train many small networks at once. Their rows and weights are plain matrices, so that forward and backward pass are a
-few products of batches, without a module, hooks or a copy of the weights; `tests/inference/test_stack_update.py` holds a
-step against that of `joint.py`. Each member has its own weights of rows (zero where it holds a row out), its own number of
-rows N and its own bound on the divergence of a step.
+Tables train many small networks at once. Their rows and weights are plain matrices, so that forward and backward pass
+(`stack_pass.py`) are a few products of batches; `tests/inference/test_stack_update.py` holds a step against that of
+`joint.py`. Each member has its own weights of rows (zero where it holds a row out), its own number of rows N and its own
+bound on the divergence of a step.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
+from bali.conjugate.averages import averaged_into
+from bali.conjugate.gram import input_gram
+from bali.conjugate.symmetric import Dense, Symmetric
 from bali.inference.joint import Pace
+from bali.inference.stack_pass import StackPass, cross, product
 
 #: As in `joint.py`: units whose gradients vanish, how long a factor serves, how often Gram matrices are taken.
 _LEAST_SHARE = 1e-4
@@ -34,42 +38,13 @@ class StackLayer:
     inputs: Symmetric | None = None  # A, (K, D_x, D_x)
     inputs_are_known: bool = False  # A is that of all rows, as of a layer that sees the data themselves
     gradients: Tensor | None = None  # S, (K, D_y, D_y)
-    rms: Tensor | None = None  # of the gradients of each unit, from S, (K, D_y)
-    steepness: Tensor | None = None  # tr(ΔᵀAΔS) / tr(ΔᵀAΔ) of the last step that S was new at, (K,)
+    weakness: Tensor | None = None  # one over the root mean square of each unit's gradients, from S, (K, 1, D_y)
+    sudden: Tensor | None = None  # tr(S) from which on a batch's gradients have jumped, (K,)
+    steepness: Tensor | None = None  # tr(ΔᵀAΔS)/2 over tr(ΔᵀAΔ) of the last step that S was new at, (K,)
     drive: Tensor | None = None  # V
-    damped: Symmetric | None = None  # A + δI, with its inverse
+    damped: Dense | None = None  # A + δI
+    inverse: Tensor | None = None  # of it
     damping: Tensor | None = None  # δ, (K,)
-
-
-@dataclass(frozen=True)
-class StackPass:
-    """What a batch says about every layer."""
-
-    inputs: list[Tensor]  # of each layer, (K, n, D), without the ones
-    gradients: list[Tensor]  # at each layer's outputs, times the rows' shares
-    share: Tensor  # (K, n), of each row in its member's weight of the batch
-    total: Tensor  # (K,), that weight
-
-
-def forward(means: Sequence[Tensor], activation: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Outputs (K, n, D), inputs and outputs of every layer; x is (n, D), or (K, n, D) for rows of the members' own."""
-    h = x.expand(len(means[0]), *x.shape[-2:])
-    inputs, outputs = [], []
-    for mean in means:
-        inputs.append(h.detach())
-        z = torch.baddbmm(mean[:, -1:], h, mean[:, :-1])
-        if not z.requires_grad and torch.is_grad_enabled():
-            z.requires_grad_()
-        outputs.append(z)
-        h = activation(z)
-    return outputs[-1], inputs, outputs
-
-
-def backward(outputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-    """Gradients at the outputs of every layer from the one at the last."""
-    if len(outputs) == 1:
-        return [gradient]
-    return [*torch.autograd.grad(outputs[-1], list(outputs[:-1]), gradient), gradient]
 
 
 def with_known_inputs(layer: StackLayer, x: Tensor, weight: Tensor, pace: Pace) -> StackLayer:
@@ -85,19 +60,20 @@ def with_known_inputs(layer: StackLayer, x: Tensor, weight: Tensor, pace: Pace) 
 
 def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace) -> list[StackLayer]:
     """The averages after one more batch; `step` counts from 1. The first values are plain means of all so far."""
-    fresh = step <= _FRESH_AT_FIRST or step % _SELDOM == 0 or _have_jumped(layers[-1].gradients, seen)
+    fresh = step <= _FRESH_AT_FIRST or step % _SELDOM == 0 or _have_jumped(layers[-1], seen)
     rate = max(pace.rate if step <= _FRESH_AT_FIRST else 1.0 - (1.0 - pace.rate) ** _SELDOM, 1.0 / step)
+    root = seen.share.sqrt() if fresh else None
     found = []
     for layer, h, g in zip(layers, seen.inputs, seen.gradients, strict=True):
-        layer = replace(layer, drive=_drive(layer.drive, h, g, max(1.0 - pace.momentum, 1.0 / step)))
-        if fresh:
-            gradients = _gradients(layer.gradients, g, seen.total, rate)
-            layer = replace(layer, gradients=gradients, rms=_rms(gradients), steepness=None)
-        if not layer.inputs_are_known and fresh:
-            rows = _with_ones(h)
-            gram = (rows * seen.share[..., None]).mT @ rows
-            known = None if layer.inputs is None else layer.inputs.values
-            layer = replace(layer, inputs=Dense(gram if known is None else known.lerp(gram, rate), layer.label))
+        drive = averaged_into(layer.drive, cross(h, g), max(1.0 - pace.momentum, 1.0 / step))
+        if not fresh:
+            layer = replace(layer, drive=drive)
+        else:
+            layer = _with_gradients(replace(layer, drive=drive, steepness=None), g, seen.total, rate)
+            if not layer.inputs_are_known:
+                gram = input_gram(h, bias=True, root=root).dense()
+                known = None if layer.inputs is None else layer.inputs.values
+                layer = replace(layer, inputs=Dense(averaged_into(known, gram, rate), layer.label))
         if not layer.inputs_are_known and (layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0):
             assert layer.inputs is not None
             layer = _factored(layer, layer.inputs, pace)
@@ -107,11 +83,12 @@ def take_in(layers: Sequence[StackLayer], seen: StackPass, step: int, pace: Pace
 
 def advance(layers: Sequence[StackLayer], n_data: Tensor, pace: Pace) -> tuple[list[StackLayer], Tensor]:
     """All layers after one step, and the share (K,) of it that each member took; `n_data` (K,) are the members' N."""
-    proposed = [proposed_step(layer, n_data, pace) for layer in layers]
-    divergence = torch.stack([kl for _, _, kl in proposed]).sum(0)
-    share = (pace.kl_bound / divergence.clamp_min(1e-30)).sqrt().clamp_max(1.0)
-    good = divergence.isfinite()
-    if not bool(good.all()):  # a step that would ruin the fit is not taken
+    prior_weight = n_data.view(-1, 1, 1).reciprocal().mul_(pace.prior_share)
+    proposed = [proposed_step(layer, prior_weight, pace) for layer in layers]
+    divergence = sum((kl for _, _, kl in proposed[1:]), proposed[0][2])
+    share = divergence.clamp_min(pace.kl_bound).rsqrt_().mul_(math.sqrt(pace.kl_bound))
+    if not math.isfinite(divergence.sum().item()):  # a step that would ruin the fit is not taken
+        good = divergence.isfinite()
         share = torch.where(good, share, 0.0)
         kept = [torch.where(good[:, None, None], step, 0.0) for step, _, _ in proposed]
         return [replace(layer, mean=_moved(layer, step, share)) for layer, step in zip(layers, kept, strict=True)], share
@@ -122,67 +99,72 @@ def advance(layers: Sequence[StackLayer], n_data: Tensor, pace: Pace) -> tuple[l
 
 
 def _moved(layer: StackLayer, step: Tensor, share: Tensor) -> Tensor:
-    return torch.addcmul(layer.mean, step, share[:, None, None])
+    return torch.addcmul(layer.mean, step, share.view(-1, 1, 1))
 
 
-def proposed_step(layer: StackLayer, n_data: Tensor, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
+def proposed_step(layer: StackLayer, prior_weight: Tensor, pace: Pace) -> tuple[Tensor, Tensor, Tensor]:
     """ΔM (K, D_x, D_y), its steepness (K,), and the divergence (K,) between old and new outputs that it means, in nats a
-    row. That is tr(ΔᵀAΔS)/2; how S weighs it changes slowly, and is computed again when there is a new S."""
+    row. That is tr(ΔᵀAΔS)/2; how S weighs it changes slowly, and is computed again when there is a new S.
+
+    `prior_weight` (K, 1, 1) is the share of the prior's pull over N.
+    """
     assert layer.gradients is not None
     assert layer.drive is not None
-    assert layer.damped is not None
+    assert layer.inverse is not None
     assert layer.damping is not None
-    precision = layer.prior_variance * n_data  # σ² N
-    rms = _rms(layer.gradients) if layer.rms is None else layer.rms
-    scale = (pace.step_size / rms).minimum((layer.damping * precision / pace.prior_share)[:, None])
-    drive = torch.addcmul(layer.drive, layer.mean, (-pace.prior_share / precision)[:, None, None]).mul_(scale[:, None, :])
-    step = layer.damped.solve(drive)
-    moved = drive.addcmul_(step, layer.damping[:, None, None], value=-1.0)  # AΔ = drive − δΔ
-    length = (moved.flatten(1)[:, None] @ step.flatten(1)[..., None])[:, 0, 0]  # tr(ΔᵀAΔ)
+    weakness = _weakness(layer.gradients) if layer.weakness is None else layer.weakness
+    damping = layer.damping.view(-1, 1, 1)
+    bound = torch.div(damping, prior_weight).mul_(layer.prior_variance)  # δ σ² N over the prior's share
+    scale = weakness.mul(pace.step_size).minimum(bound)
+    drive = torch.addcmul(layer.drive, layer.mean, prior_weight, value=-1.0 / layer.prior_variance).mul_(scale)
+    step = product(layer.inverse, drive)
+    moved = drive.addcmul_(step, damping, value=-1.0)  # AΔ = drive − δΔ
+    length = (moved * step).sum((-2, -1))  # tr(ΔᵀAΔ)
     steepness = layer.steepness
-    if steepness is None:
-        steepness = ((moved.mT @ step) * layer.gradients).sum((-2, -1)) / length.clamp_min(1e-30)
-    return step, steepness, 0.5 * steepness * length
+    if steepness is None:  # over two, as the divergence is
+        steepness = (torch.bmm(moved.mT, step).mul_(layer.gradients)).sum((-2, -1)).div_(length.clamp_min(1e-30)).mul_(0.5)
+    return step, steepness, steepness * length
 
 
 def _factored(layer: StackLayer, inputs: Symmetric, pace: Pace) -> StackLayer:
     damping = pace.damping * inputs.diagonal().mean(-1)
-    damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), layer.label).plus(inputs)
-    damped.keep_inverse()
-    return replace(layer, damped=damped, damping=damping)
+    values = inputs.dense().clone()
+    values.diagonal(dim1=-2, dim2=-1).add_(damping[..., None])
+    damped = Dense(values, layer.label)
+    return replace(layer, damped=damped, damping=damping, inverse=torch.cholesky_inverse(damped.factor))
 
 
-def _drive(known: Tensor | None, h: Tensor, g: Tensor, rate: float) -> Tensor:
-    """The average of XᵀG with a batch taken in."""
-    if known is None:
-        return torch.cat([h.mT @ g, g.sum(1, keepdim=True)], 1)
-    new = known * (1.0 - rate)
-    new[:, :-1].baddbmm_(h.mT, g, alpha=rate)
-    new[:, -1].add_(g.sum(1), alpha=rate)
-    return new
-
-
-def _rms(gradients: Tensor) -> Tensor:
+def _weakness(gradients: Tensor) -> Tensor:
     squares = gradients.diagonal(dim1=-2, dim2=-1)
-    return (squares + _LEAST_SHARE * squares.mean(-1, keepdim=True) + 1e-30).sqrt()
+    return torch.add(squares, squares.mean(-1, keepdim=True), alpha=_LEAST_SHARE).add_(1e-30).rsqrt_().unsqueeze_(-2)
 
 
-def _have_jumped(known: Tensor | None, seen: StackPass) -> bool:
+def _have_jumped(layer: StackLayer, seen: StackPass) -> bool:
     """Whether some member's gradients at the outputs are far larger than its average tells."""
-    if known is None:
+    sudden = _sudden(layer)
+    if sudden is None:
         return True
-    squares = seen.gradients[-1].square().sum((-2, -1)) * seen.total
-    return bool((squares > _JUMP * known.diagonal(dim1=-2, dim2=-1).sum(-1)).any())
+    squares = seen.gradients[-1].square().sum((-2, -1)).mul_(seen.total)
+    return bool((squares > sudden).any())
 
 
-def _gradients(known: Tensor | None, g: Tensor, total: Tensor, rate: float) -> Tensor:
+def _sudden(layer: StackLayer) -> Tensor | None:
+    if layer.sudden is not None or layer.gradients is None:
+        return layer.sudden
+    return _JUMP * _trace(layer.gradients)
+
+
+def _with_gradients(layer: StackLayer, g: Tensor, total: Tensor, rate: float) -> StackLayer:
     """S with a batch taken in; members whose gradients have grown too fast for an average that remembers small ones have
     that of the batch."""
-    new = (g.mT @ g) * total[:, None, None]
-    if known is None:
-        return new
-    squares, average = (values.diagonal(dim1=-2, dim2=-1).sum(-1) for values in (new, known))
-    return torch.where((squares > _JUMP * average)[:, None, None], new, known.lerp(new, rate))
+    new, known, sudden = torch.bmm(g.mT, g).mul_(total.view(-1, 1, 1)), layer.gradients, _sudden(layer)
+    if known is not None and sudden is not None:
+        new = torch.where((_trace(new) > sudden).view(-1, 1, 1), new, known.lerp(new, rate))
+    return replace(layer, gradients=new, weakness=_weakness(new), sudden=_JUMP * _trace(new))
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
 def _with_ones(x: Tensor) -> Tensor:

@@ -31,6 +31,10 @@ class Gaussian(Likelihood):
         if noise_factor is None:
             return -0.5 * (residual.square().sum(-1) + constant), residual
         factor = noise_factor.to(z.dtype)
+        if factor.shape[-1] == 1:  # numbers, for which the calls below would be many
+            white = residual / factor
+            log_prob = white.square().add_(factor.log().mul_(2.0).add_(constant)).mul_(-0.5)
+            return log_prob.squeeze(-1), white.div_(factor)
         white = linalg.half_solve(factor, residual.mT)
         half_logdet = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
         log_prob = torch.linalg.vecdot(white, white, dim=-2).add_(constant).mul_(-0.5) - half_logdet

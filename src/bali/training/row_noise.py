@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bali.inference.stack_update import forward
+from bali.inference.stack_pass import forward
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
 from bali.predictive.likelihood import FamilyLikelihood, exp
@@ -53,7 +53,7 @@ class RowNoise:
     def __call__(self, x: Tensor, mean: Tensor) -> Tensor:
         """Scales (n, D) for encoded rows x and predicted means (n, D), relative to a typical row's."""
         with torch.no_grad():
-            z = forward([m.to(x.dtype) for m in self.means], ACTIVATIONS[_ACTIVATION](), _inputs(x, mean))[0]
+            z = forward([m.to(x.dtype) for m in self.means], ACTIVATIONS[_ACTIVATION](), _inputs(x, mean)).outputs
         return exp(z).mean(0) * self.unit.to(x.dtype)
 
 

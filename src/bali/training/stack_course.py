@@ -19,7 +19,8 @@ from bali.conjugate import linalg
 from bali.conjugate.linalg import NumericalError
 from bali.conjugate.symmetric import Dense
 from bali.inference.joint import Pace
-from bali.inference.stack_update import StackLayer, StackPass, advance, backward, forward, take_in, with_known_inputs
+from bali.inference.stack_pass import StackPass, backward, forward
+from bali.inference.stack_update import StackLayer, advance, take_in, with_known_inputs
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive.likelihoods import Likelihood
 
@@ -86,6 +87,21 @@ class StackData:
         return rows, self.weight[rows] * self.held_out[:, rows].to(self.weight.dtype)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Rows of a step."""
+
+    x: Tensor  # (n, D)
+    y: Tensor  # (n, ...)
+    share: Tensor  # (K, n), of each row in its member's weight of the batch
+    total: Tensor  # (K,), that weight
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, weight: Tensor) -> _Batch:
+        total = weight.sum(-1).clamp_min_(torch.finfo(weight.dtype).tiny)
+        return cls(x, y, weight / total[:, None], total)
+
+
 class StackCourse:
     """A training that can be run in parts."""
 
@@ -123,11 +139,12 @@ class StackCourse:
         self.losses: list[float] = []
         self.scores: list[tuple[int, float]] = []
         self._batches = self._batch_rows()
+        self._all_rows: _Batch | None = None
         self._held_rows, self._held_weight = data.held_out_rows()
 
     def see(self, data: StackData) -> None:
         """Other rows from now on, as the next batch of a stream."""
-        self.data, self._train_weight = data, data.train_weight
+        self.data, self._train_weight, self._all_rows = data, data.train_weight, None
 
     def _unit_noise(self, k: int) -> Tensor | None:
         """Covariance (K, D, D) of a regression's noise."""
@@ -148,39 +165,45 @@ class StackCourse:
                 self._score()
             yield self.step
 
-    def _batch_rows(self) -> Iterator[Tensor]:
-        """Shuffled epochs; all rows at once where a batch would be as large."""
+    def _batch_rows(self) -> Iterator[Tensor | None]:
+        """Shuffled epochs; all rows at once, which is None, where a batch would be as large."""
         n, size = len(self.data.x), self.rules.batch_size
-        whole = torch.arange(n, device=self.data.x.device)
         if n <= size:
-            yield from itertools.repeat(whole)
+            yield from itertools.repeat(None)
         while True:
             order = torch.randperm(n, generator=self.generator, device=self.data.x.device)
             for start in range(0, n - size + 1, size):
                 yield order[start : start + size]
 
-    def one_step(self, rows: Tensor) -> None:
-        data, pace = self.data, self.rules.pace(len(self.layers), self.step + 1)
+    @torch.no_grad()
+    def one_step(self, rows: Tensor | None) -> None:
+        """With these rows, or with all."""
+        pace = self.rules.pace(len(self.layers), self.step + 1)
         self.step += 1
-        weight = self._train_weight[:, rows]
-        with torch.enable_grad():
-            z, inputs, outputs = forward(self.means, self.activation, data.x[rows])
-        values, gradient = self._evaluate(z.detach(), data.y[rows])
-        total = weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)
-        row_share = weight / total[:, None]
-        log_likelihood = (values * row_share).sum(-1).mean().item()
+        batch, means = self._batch(rows), self.means
+        passed = forward(means, self.activation, batch.x)
+        values, gradient = self._evaluate(passed.outputs, batch.y)
+        log_likelihood = (values * batch.share).sum().item() / len(values)
         if not math.isfinite(log_likelihood):
             raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in X and y")
         self.losses.append(-log_likelihood)
-        with torch.no_grad():
-            gradients = backward(outputs, gradient * row_share[..., None])
-            layers = take_in(self.layers, StackPass(inputs, gradients, row_share, total), self.step, pace)
-            self.layers, share = advance(layers, self.n_data, pace)
-            self.refused += int((share == 0.0).sum())
-            if self.best_noise is not None and not self.scores:
-                self._average_noise(data.y[rows] - z.detach(), row_share)
-            for decay, average in zip(DECAYS, self.averages, strict=True):
-                torch._foreach_lerp_(average, self.means, max(1.0 - decay, 1.0 / self.step))
+        gradients = backward(means, passed, gradient * batch.share[..., None])
+        layers = take_in(self.layers, StackPass(passed.inputs, gradients, batch.share, batch.total), self.step, pace)
+        self.layers, share = advance(layers, self.n_data, pace)
+        self.refused += len(share) - int(share.count_nonzero())
+        if self.best_noise is not None and not self.scores:
+            self._average_noise(batch.y - passed.outputs, batch.share)
+        means = self.means
+        for decay, average in zip(DECAYS, self.averages, strict=True):
+            torch._foreach_lerp_(average, means, max(1.0 - decay, 1.0 / self.step))
+
+    def _batch(self, rows: Tensor | None) -> _Batch:
+        if rows is not None:
+            x, y, weight = self.data.x, self.data.y, self._train_weight
+            return _Batch.of(x.index_select(0, rows), y.index_select(0, rows), weight.index_select(1, rows))
+        if self._all_rows is None:
+            self._all_rows = _Batch.of(self.data.x, self.data.y, self._train_weight)
+        return self._all_rows
 
     def _evaluate(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if self.best_noise is None:
@@ -254,7 +277,7 @@ class StackCourse:
     @torch.no_grad()
     def outputs(self, means: Sequence[Tensor], x: Tensor) -> Tensor:
         """(K, n, D)"""
-        parts = [forward(means, self.activation, x[s : s + AT_ONCE])[0] for s in range(0, max(len(x), 1), AT_ONCE)]
+        parts = [forward(means, self.activation, x[s : s + AT_ONCE]).outputs for s in range(0, max(len(x), 1), AT_ONCE)]
         return torch.cat(parts, 1)
 
     @torch.no_grad()
@@ -268,11 +291,10 @@ class StackCourse:
         for start in range(0, len(sample), AT_ONCE):
             rows = sample[start : start + AT_ONCE]
             weight = self._train_weight[:, rows]
-            with torch.enable_grad():
-                z, inputs, outputs = forward(self.best, self.activation, self.data.x[rows])
-            gradient = self._evaluate(z.detach(), self.data.y[rows])[1]
+            passed = forward(self.best, self.activation, self.data.x[rows])
+            gradients = backward(self.best, passed, self._evaluate(passed.outputs, self.data.y[rows])[1])
             total += weight.sum(-1)
-            for sums_of, h, g in zip(sums, inputs, backward(outputs, gradient), strict=True):
+            for sums_of, h, g in zip(sums, passed.inputs, gradients, strict=True):
                 ones = torch.cat([h, h.new_ones(*h.shape[:-1], 1)], -1)
                 products = [(ones * weight[..., None]).mT @ ones, (g * weight[..., None]).mT @ g]
                 sums_of[:] = [a + b for a, b in zip(sums_of, products, strict=True)] if sums_of else products

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from bali.conjugate.matrix_normal import MatrixNormal
 from bali.conjugate.symmetric import Dense
-from bali.inference.stack_update import StackLayer, forward
+from bali.inference.stack_pass import forward
+from bali.inference.stack_update import StackLayer
 from bali.layers.modules import ACTIVATIONS
 
 
@@ -58,8 +59,8 @@ class StackPosterior:
     @torch.no_grad()
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of the mean weights, (K, n, D), and the inputs of the last layer, (K, n, H), without the ones."""
-        z, inputs, _ = forward([layer.mean.to(x.dtype) for layer in self.layers], self._bend, x)
-        return z, inputs[-1]
+        passed = forward([layer.mean.to(x.dtype) for layer in self.layers], self._bend, x)
+        return passed.outputs, passed.inputs[-1]
 
     @torch.no_grad()
     def draws(self, x: Tensor, n_samples: int, width: float, seed: int) -> Tensor:
@@ -72,7 +73,7 @@ class StackPosterior:
                 layer.weights_from(torch.randn(layer.mean.shape, generator=generator, dtype=x.dtype, device=x.device))
                 for layer in wide
             ]
-            found.append(forward(weights, self._bend, x)[0])
+            found.append(forward(weights, self._bend, x).outputs)
         return torch.cat(found)
 
     def inflation(self, features: Tensor, noise: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class Stream:
         self.n_seen += float(weight.sum())
         course.see(_nothing_held_out(len(course.means[0]), x, y, weight))
         course.n_data = torch.full_like(course.n_data, self.n_seen)
-        course.one_step(torch.arange(len(x), device=x.device))
+        course.one_step(None)
         return -course.losses[-1]
 
     def posterior(self, seed: int) -> TablePosterior:
