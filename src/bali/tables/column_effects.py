@@ -19,7 +19,7 @@ from torch import Tensor
 from bali.predictive.durations import DurationPredictive
 from bali.predictive.family_predictive import FamilyPredictive
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.tables.encoder import Column, numeric_cells
+from bali.tables.cells import Column, numeric_cells
 from bali.tables.table_model import TableModel
 from bali.tables.table_scores import observed_tensor
 

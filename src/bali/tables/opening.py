@@ -1,4 +1,7 @@
-"""Tables in files, or from a stream that is copied once. Which kind of file it is, CSV or Parquet, is told by its first bytes, not by its name."""
+"""Tables in files, or from a stream that is copied once.
+
+Which kind of file it is, CSV or Parquet, is told by its first bytes, not by its name.
+"""
 
 from __future__ import annotations
 
