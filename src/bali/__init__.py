@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bali.training.botorch_model import BoTorchModel as BoTorchModel
     from bali.training.drift import DriftWatch as DriftWatch
     from bali.training.fit_network import fit as fit
+    from bali.training.surrogate import surrogate as surrogate
 
 #: Where each public name is: a module's, or (None) the module of that name itself.
 _PLACES: dict[str, tuple[str, str | None]] = {
@@ -64,6 +65,7 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "metrics": ("bali.predictive.metrics", None),
     "plots": ("bali.predictive.plots", None),
     "stack": ("bali.layers.stacks", "stack"),
+    "surrogate": ("bali.training.surrogate", "surrogate"),
 }
 
 __all__ = sorted(_PLACES)

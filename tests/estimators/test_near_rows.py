@@ -108,10 +108,10 @@ def test_rows_that_are_all_alike_give_numbers(rows: Array) -> None:
     assert np.isfinite(shown(near, rows + 1e12)).all()
 
 
-def groups(n: int, seed: int) -> tuple[Array, Array]:
-    """200 groups of rows with a level of their own each, which is no smooth function of the column that tells the group."""
-    level, rng = np.random.default_rng(0).normal(size=200), np.random.default_rng(seed)
-    code = rng.integers(200, size=n)
+def groups(n: int, seed: int, n_groups: int = 200) -> tuple[Array, Array]:
+    """Groups of rows with a level of their own each, which is no smooth function of the column that tells the group."""
+    level, rng = np.random.default_rng(0).normal(size=n_groups), np.random.default_rng(seed)
+    code = rng.integers(n_groups, size=n)
     X = np.column_stack([code, rng.normal(size=(n, 2))])
     return X, 3 * level[code] + X[:, 1] + 0.3 * rng.normal(size=n)
 
@@ -166,7 +166,7 @@ def test_derivatives_of_predictions_go_through_near_rows() -> None:
 
 
 def test_classes_of_near_rows(tmp_path: Path) -> None:
-    X, y = groups(600, 5)
+    X, y = groups(600, 5, 40)
     labels = np.digitize(y, [-2.0, 2.0])
     model = only_near(X, labels)
     (near,) = (encoding.near for encoding in model.encodings_ if encoding.near is not None)

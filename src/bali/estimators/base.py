@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -37,10 +37,27 @@ from bali.training.table_fit import Candidate, Progress, TableFit, train_table
 _ENOUGH_ROWS = 20_000
 
 
+class TrainedRows(NamedTuple):
+    """What a posterior was trained on."""
+
+    encoded: list[Tensor]  # rows as each of its stacks sees them
+    targets: Tensor
+    weight: Tensor
+    held_out: Tensor  # (G, n)
+
+
+class KnownWays(NamedTuple):
+    """Of a model beside another one: ways of seeing rows that were found before, and the targets they may be learnt from."""
+
+    encodings: list[Encoding]
+    targets: Tensor
+
+
 class BALIEstimator(FittedTable):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _stream: Stream | None
+    _known_ways: KnownWays | None = None
 
     def __init__(
         self,
@@ -122,10 +139,27 @@ class BALIEstimator(FittedTable):
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         defaults.warn_of_few_rows(len(rows))
+        deadline = None if time_limit is None else started + 0.8 * time_limit
+        self._train(rows, values, weight, deadline, on_step, go_on=go_on)
+        self.health().warn(stacklevel=3)
+        return self
+
+    def _train(
+        self,
+        rows: Array,
+        values: Array,
+        weight: Array,
+        deadline: float | None,  # of time.monotonic
+        on_step: Callable[[Progress], None] | None,
+        *,
+        go_on: bool,
+        held_out: Tensor | None = None,
+    ) -> TrainedRows:
+        """From distinct rows to the posterior; `held_out` where it is known which rows are."""
         if not go_on:
             self._start(rows, values, weight)
         recipe = self.recipe_
-        held_out = self._held_out(rows, values, weight)
+        held_out = self._held_out(rows, values, weight) if held_out is None else held_out
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
         found = train_table(
@@ -137,7 +171,7 @@ class BALIEstimator(FittedTable):
             held_out,
             recipe.seed,
             n_jobs=self._n_jobs(),
-            deadline=None if time_limit is None else started + 0.8 * time_limit,
+            deadline=deadline,
             on_step=on_step,
         )
         kept = [candidates[i] for i in found.kept]
@@ -157,10 +191,9 @@ class BALIEstimator(FittedTable):
             warnings.warn(
                 f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.health().warn(stacklevel=3)
-        return self
+        return TrainedRows([c.x for c in kept], t, w, held_out)
 
     def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
         """Groups (G, n) of held-out rows, as shares of their weights."""
@@ -182,7 +215,11 @@ class BALIEstimator(FittedTable):
                 found.append(Candidate(encoding.name, x, sizes, likelihood, recipe.course, offset, start))
             return self.encodings_, found
         near_targets = self._near_targets(t) if recipe.near_rows else None
-        ways = ways_to_try(rows, self._scaled(rows), weight, recipe.bins, near_targets, recipe.seed)
+        ways = (
+            self._known_ways.encodings
+            if self._known_ways
+            else ways_to_try(rows, self._scaled(rows), weight, recipe.bins, near_targets, recipe.seed)
+        )
         for name in recipe.likelihoods:
             likelihood, offset = LIKELIHOODS[name](), None
             n_outputs = self._n_network_outputs(likelihood, t)
@@ -209,7 +246,7 @@ class BALIEstimator(FittedTable):
 
     def _near_targets(self, t: Tensor) -> Array:
         """What is averaged of near rows, (n, T)."""
-        return t.double().cpu().numpy()
+        return (self._known_ways.targets if self._known_ways else t).double().cpu().numpy()
 
     def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
         return int(likelihood.n_outputs(t))

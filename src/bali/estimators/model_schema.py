@@ -129,6 +129,10 @@ POSTERIOR = Record(
     }
 )
 
+#: A model of the targets' logarithms beside that of the targets; its tensors' names begin with the second.
+_LOGARITHMS = Record({"recipe": RECIPE, "posterior": POSTERIOR, "alone": Truth(), "scores": ListOf(REAL, least=2)})
+LOGARITHMS = "logarithms/"
+
 #: What was learnt about a column of X, or of a table.
 COLUMN = Record(
     {
@@ -240,9 +244,27 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     return found
 
 
+def _with_logarithms(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
+    found, logarithms = _tensors(meta), meta["state"].get("logarithms")
+    if logarithms is None:
+        return found
+    recipes = [Recipe.from_json(part["recipe"]) for part in (meta["state"], logarithms)]
+    if any(recipe.stacks[0].likelihood != "gaussian" or recipe.n_outputs != 1 for recipe in recipes):
+        raise SchemaError("only a single column of numbers has logarithms beside it")
+    of_logs = _tensors({"fitted": meta["fitted"], "state": logarithms | {"columns": meta["state"]["columns"]}})
+    del of_logs["input_scaling_"]  # both see the same columns
+    return found | {f"state/{LOGARITHMS}{name.removeprefix('state/')}": check for name, check in of_logs.items()}
+
+
 def _bali(fitted: dict[str, Check], *arrays: str) -> FileSchema:
-    state = Record({"recipe": RECIPE, "posterior": POSTERIOR, "columns": ListOf(COLUMN, least=1)})
-    return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _tensors)
+    known: dict[str, Check] = {
+        "recipe": RECIPE,
+        "posterior": POSTERIOR,
+        "columns": ListOf(COLUMN, least=1),
+        "logarithms": _LOGARITHMS,
+    }
+    state = Record(known, optional=["logarithms"])
+    return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _with_logarithms)
 
 
 BALI_REGRESSOR = _bali(REGRESSION, "target_mean_", "target_scale_")

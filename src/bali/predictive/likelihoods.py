@@ -75,6 +75,7 @@ def as_likelihood(given: Likelihood | type[Likelihood] | torch.nn.Module) -> Lik
 #: Losses of torch, and what their settings must be.
 _LOSSES: dict[type[torch.nn.Module], tuple[type[Likelihood], dict[str, object]]] = {
     torch.nn.CrossEntropyLoss: (Categorical, {"weight": None, "label_smoothing": 0.0}),
+    torch.nn.NLLLoss: (Categorical, {"weight": None}),  # of log-probabilities, which are logits, too
     torch.nn.MSELoss: (Gaussian, {}),
     torch.nn.GaussianNLLLoss: (GaussianByRow, {}),
     torch.nn.BCEWithLogitsLoss: (Bernoulli, {"weight": None, "pos_weight": None}),

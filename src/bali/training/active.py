@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
+from bali.predictive.two_scales import TwoScalePredictive
 from bali.training.information import ClassInformation, GaussianInformation
 
 Method = Literal["epig", "bald", "batchbald", "variance"]
@@ -118,6 +119,8 @@ def _predicted(model: PredictsRows | PredictsExamples, x: Any, n_samples: int) -
 
 
 def _information(predictive: Predictive, target: Predictive, generator: torch.Generator) -> Information:
+    if isinstance(predictive, TwoScalePredictive) and isinstance(target, TwoScalePredictive):
+        predictive, target = predictive.as_gaussians(), target.as_gaussians()
     if isinstance(predictive, RegressionPredictive) and isinstance(target, RegressionPredictive):
         return GaussianInformation.of(predictive, target)
     if isinstance(predictive, ClassPredictive) and isinstance(target, ClassPredictive):

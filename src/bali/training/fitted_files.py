@@ -130,7 +130,7 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         units = Units(tensors["shift"], tensors["scale"], meta["module_has_units"], meta["output_layer"])
         if units.module_has_them:
             like = next(module.parameters())
-            link = Link(False, units.shift.to(like), units.scale.to(like))
+            link = Link(meta["classes_second"], units.shift.to(like), units.scale.to(like))
     history = History(**meta["history"])
     return Fitted(network, likelihood, members, calibration, units, link, history, meta["seed"])
 

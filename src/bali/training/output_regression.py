@@ -151,7 +151,10 @@ def output_regression(fitted: FittedNetwork, x: Any, n_samples: int) -> Conditio
     calibration, units, network = fitted.calibration, fitted.units, fitted.network
     noise = calibration.noise
     if noise is None or units is None:
-        raise ValueError("only a regression with a Gaussian likelihood has a closed form; this one has another likelihood")
+        raise ValueError(
+            "only a regression with a Gaussian likelihood takes in rows in closed form, and this one has another one; "
+            "give it as the prior of a fit to the new rows: bali.fit(..., prior=fitted)"
+        )
     like = next(p for p in network.module.parameters() if p.is_floating_point())
 
     def convert(x: Any) -> Inputs:

@@ -25,7 +25,7 @@ from bali.training.stack_course import CourseRules, StackCourse, StackData, init
 MEMBERS, WIDTH = 5, 32
 _ACTIVATION, _DOF = "gelu", 4.0
 #: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
-_RULES = CourseRules(n_steps=400, batch_size=256, prior_variance=1.0)
+_RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
 #: Fewer held-out residuals tell nothing about where noise is larger.
 _LEAST_ROWS = 40
 #: Predicted means among the inputs: the noise often goes with the level.
