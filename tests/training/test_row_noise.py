@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bali import BALIRegressor
 from bali.predictive import metrics
-from bali.training.row_noise import RowNoise, learn_row_noise
+from bali.training.table_posterior import RowNoise, learn_row_noise
 from support.networks import seeded
 
 #: Logarithms of the noise's standard deviation are −2.007 + 0.678 x₁: the truth has .588 nats, a constant noise .128.
