@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bali.tables.encoder import TableEncoder
+from bali.tables.cells import TableEncoder
 from bali.tables.errors import TableError
 from bali.tables.opening import CsvFile, Table, open_table
 from bali.tables.table_training import FitOptions, read_training_table

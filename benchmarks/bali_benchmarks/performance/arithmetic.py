@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-
-import torch
+from collections.abc import Sequence
 
 
 def step_flops(sizes: Sequence[int], rows: int) -> dict[str, float]:
@@ -29,9 +27,3 @@ def step_flops(sizes: Sequence[int], rows: int) -> dict[str, float]:
             for d, e in layers
         ),
     }
-
-
-def batched_product(members: int, rows: int, columns: int) -> tuple[Callable[[], object], float]:
-    """A batch of matrix products like the largest of a step, to learn the rate of the machine, and its operations."""
-    x = torch.randn(members, rows, columns, generator=torch.Generator().manual_seed(0))
-    return lambda: torch.bmm(x.mT, x), 2.0 * members * rows * columns**2

@@ -31,7 +31,7 @@ class Case:
 
 CASES: dict[str, Case] = {
     "784-256-256-10": Case(partial(wide, 256), (784,), 128, 8, 0.35),
-    "CNN with Linear(3136, 128)": Case(convolutional, (1, 28, 28), 8, 1, 0.7),
+    "CNN with Linear(3136, 128)": Case(convolutional, (1, 28, 28), 8, 1, 0.7, rows=2000),
 }
 
 

@@ -15,7 +15,7 @@ import joblib
 from rich.console import Console
 
 from bali_benchmarks.lines import append_line, read_lines, write_lines
-from bali_benchmarks.reproduce import classification, pictures, readings, regression, synthetic
+from bali_benchmarks.reproduce import classification, pictures, readings, regression, step_costs, synthetic
 from bali_benchmarks.reproduce.job import Job, Key, Line, key_of, stamped
 from bali_benchmarks.reproduce.long_runs import Unfinished
 from bali_benchmarks.reproduce.results_page import to_markdown
@@ -32,6 +32,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Job]]] = {
     "convergence": classification.convergence_jobs,
     "ood": classification.ood_jobs,
     "readings": readings.jobs,
+    "steps": step_costs.jobs,
 }
 #: By the experiment that a job names, which has the file of its lines, how it is run.
 RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
@@ -41,6 +42,7 @@ RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
     "regression": regression.run,
     "classification": classification.run,
     "readings": readings.run,
+    "steps": step_costs.run,
 }
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bali_benchmarks.reproduce import classification_page, readings_page, regression_page, synthetic_page, verdicts
+from bali_benchmarks.reproduce import (
+    classification_page,
+    readings_page,
+    regression_page,
+    step_costs,
+    synthetic_page,
+    verdicts,
+)
 from bali_benchmarks.reproduce.job import Line
 from bali_benchmarks.reproduce.markdown import table, wrapped
 from bali_benchmarks.reproduce.summary import ALLOWED
@@ -21,6 +28,7 @@ SECTIONS: list[tuple[str, Callable[[Every], list[str]]]] = [
     ("classification", classification_page.convergence),
     ("classification", classification_page.local_reparametrisation),
     ("classification", classification_page.out_of_distribution),
+    ("steps", step_costs.section),
 ]
 
 

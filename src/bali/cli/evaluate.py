@@ -17,7 +17,7 @@ def evaluate(
 ) -> None:
     """Score a model on a file that has the target."""
     from bali.cli.terminal_progress import row_counter
-    from bali.tables.encoder import Surprises
+    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, noted_warnings
     from bali.tables.table_scores import MEANINGS, Scores

@@ -16,7 +16,7 @@ from bali.tables.errors import TableError, plural, quoted, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bali.tables.encoder import Surprises
+    from bali.tables.cells import Surprises
     from bali.tables.opening import Table
     from bali.tables.table_model import TableModel
 
@@ -51,7 +51,7 @@ def predict(
     entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
     """
     from bali.cli.terminal_progress import row_counter
-    from bali.tables.encoder import Surprises
+    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, noted_warnings
     from bali.tables.writing import prediction_writer, without_formulas

@@ -37,7 +37,7 @@ def update(
     they come; the other layers stay as they are. Says so when the new rows are further from their predictions than rows that
     were kept aside in training. Fit again when there are many more rows than there were.
     """
-    from bali.tables.encoder import Surprises
+    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, model_path, noted_warnings
     from bali.tables.table_update import check_takes_rows, take_in

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import torch
 
-from bali.conjugate.mniw_densities import eigenvalues, ratio_trace
+from bali.conjugate.mniw import eigenvalues, ratio_trace
 from bali.inference.settings import Setup
 from bali.inference.state import LayerState, State
 

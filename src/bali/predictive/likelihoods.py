@@ -8,13 +8,24 @@ from __future__ import annotations
 import torch
 
 from bali.predictive.categorical import Categorical
-from bali.predictive.count_likelihoods import Bernoulli, NegativeBinomial, Ordinal, Poisson, ZeroInflatedNegativeBinomial
 from bali.predictive.durations import LogNormalDuration, Weibull, durations
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihood import FamilyLikelihood, Likelihood
+from bali.predictive.number_likelihoods import (
+    Bernoulli,
+    Beta,
+    Gamma,
+    GaussianByRow,
+    LogNormal,
+    MixtureOfGaussians,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    StudentT,
+    ZeroInflatedNegativeBinomial,
+)
 from bali.predictive.own_likelihoods import from_distribution, from_log_density
 from bali.predictive.predictive_base import UndefinedError
-from bali.predictive.real_likelihoods import Beta, Gamma, GaussianByRow, LogNormal, MixtureOfGaussians, StudentT
 
 __all__ = [
     "Bernoulli",

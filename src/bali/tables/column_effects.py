@@ -20,7 +20,7 @@ from bali.predictive.durations import DurationPredictive
 from bali.predictive.family_predictive import FamilyPredictive
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive
-from bali.tables.encoder import Column, numeric_cells
+from bali.tables.cells import Column, numeric_cells
 from bali.tables.table_model import TableModel
 from bali.tables.table_scores import observed_tensor
 

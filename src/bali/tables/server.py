@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bali.tables.encoder import MISSING
+from bali.tables.cells import MISSING
 from bali.tables.errors import TableError, shown
 from bali.tables.html_report.wording import template
 from bali.tables.table_model import TableModel

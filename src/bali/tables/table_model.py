@@ -38,8 +38,7 @@ from bali.inference.schema import (
     Truth,
 )
 from bali.predictive.mixtures import Predictive
-from bali.tables.cells import Kind
-from bali.tables.encoder import Surprises, TableEncoder
+from bali.tables.cells import Kind, Surprises, TableEncoder
 from bali.tables.errors import TableError, shown
 from bali.tables.target_column import Target, Task
 

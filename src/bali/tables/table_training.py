@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
-from bali.tables.cells import Kind, plan_columns
+from bali.tables.cells import Kind, TableEncoder, plan_columns
 from bali.tables.column_effects import column_effects
-from bali.tables.encoder import TableEncoder
 from bali.tables.errors import TableError, plural, quoted, shown
 from bali.tables.opening import Table
 from bali.tables.table_model import TableModel, noted_warnings

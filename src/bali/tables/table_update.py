@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bali.estimators import BALIRegressor
-from bali.tables.encoder import Surprises
+from bali.tables.cells import Surprises
 from bali.tables.errors import TableError, plural, shown
 from bali.tables.table_model import TableModel
 

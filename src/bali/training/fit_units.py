@@ -115,8 +115,7 @@ def warn_of_large_inputs(examples: Examples) -> None:
             where = f"column {int(sizes.argmax())} of x (from 0)" if part.dim() == 2 else "x"
             warnings.warn(
                 f"{where} has values of about {float(sizes.max()):.3g}. Networks start from weights that are made for "
-                "inputs of about 1, and learn slowly and badly from such: subtract the mean and divide by the standard "
-                "deviation",
+                "inputs of about 1, and learn slowly and badly from such; standardise it",
                 HealthWarning,
                 stacklevel=3,
             )

@@ -20,7 +20,7 @@ from bali.inference.joint_pass import Link
 from bali.inference.linearised import Expansion
 from bali.inference.network import Network
 from bali.layers.kinds import is_inside
-from bali.predictive.likelihoods import Likelihood
+from bali.predictive.likelihoods import Categorical, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.training import fitted_writing
 from bali.training.averaged_points import Point, load_point
@@ -206,11 +206,12 @@ class Fitted:
         """The same of networks with drawn weights."""
         body = self._body(x)
         if body is None and not torch.is_grad_enabled() and not self.is_linearised:
-            return torch.stack([z for number in range(len(self.members)) for z in self._fast(x, number, n_samples, width)])
+            found = [self._fast(x, number, n_samples, width) for number in range(len(self.members))]
+            return torch.cat(found) if len(found) > 1 else found[0]
         with _given(body, x):
             return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
 
-    def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> list[Tensor]:
+    def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> Tensor:
         generator = torch.Generator(device=self._device).manual_seed(self.seed + 7919 * number)
         wide = {name: p.with_width(width) for name, p in self.members[number].posteriors.items()}
         self.put_mean(number)
@@ -234,6 +235,8 @@ class Fitted:
         z = z.reshape(len(z), -1, z.shape[-1])
         calibration = self.calibration
         if calibration.noise is None:
+            if type(self.likelihood) is Categorical:  # whose outputs are logarithms of its probabilities already
+                return self.likelihood.predictive(calibration.temperature * z, None)
             found = self.likelihood.predictive(z, None)
             is_tempered = isinstance(found, ClassPredictive) and calibration.temperature != 1.0
             return found.tempered(calibration.temperature) if is_tempered else found

@@ -22,10 +22,13 @@ from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal
 from bali.conjugate.sampling import standard_normal
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.network import Network
+from bali.inference.perceptron import Perceptron
 from bali.layers.layer import Layer
 
 #: Numbers that a layer's outputs may have in one chunk.
 _IN_CACHE = 2**18
+#: Rows whose spreads are computed at once, for the same reason.
+_ROWS_OF_SPREADS = 1024
 
 
 def first_layers(network: Network, x: Inputs) -> tuple[list[str], int]:
@@ -62,10 +65,15 @@ class NoisyOutputs:
     @classmethod
     def of(cls, layer: Layer, posterior: MatrixNormal, x: Tensor) -> NoisyOutputs:
         """At the module's weights, which are the means."""
-        own = layer.input_rows(x)
-        assert isinstance(own, Tensor)
-        spread, root = posterior.output_noise(with_ones(own, None) if layer.has_bias else own)
-        return cls(layer.module(x), spread.reshape(-1, len(x)).mT.contiguous(), root)
+        means, spreads, root = [], [], None
+        for chunk in torch.split(x, _ROWS_OF_SPREADS):
+            own = layer.input_rows(chunk)
+            assert isinstance(own, Tensor)
+            spread, root = posterior.output_noise(with_ones(own, None) if layer.has_bias else own)
+            means.append(layer.module(chunk))
+            spreads.append(spread.reshape(-1, len(chunk)))
+        assert root is not None
+        return cls(torch.cat(means), torch.cat(spreads, 1).mT.contiguous(), root)
 
     def draw(self, generator: torch.Generator) -> None:
         normal = standard_normal(self.noise_root.shape[:-1], self.mean, generator).unsqueeze(-2)
@@ -74,6 +82,10 @@ class NoisyOutputs:
     def __call__(self, _x: Tensor) -> Tensor:
         assert self.noise is not None
         return torch.addmm(self.mean[self.at], self.spread[self.at], self.noise)
+
+    def into(self, outputs: Tensor) -> None:
+        assert self.noise is not None
+        torch.addmm(self.mean[self.at], self.spread[self.at], self.noise, out=outputs)
 
 
 @contextmanager
@@ -96,8 +108,8 @@ def sampled_outputs(
     n_samples: int,
     generator: torch.Generator,
     link: Callable[[Tensor], Tensor],
-) -> list[Tensor]:
-    """Linked outputs of every sample. The module is at the means, and its weights are overwritten."""
+) -> Tensor:
+    """Linked outputs of every sample, (S, n, ...). The module is at the means, and its weights are overwritten."""
     names, at_once = first_layers(network, x)
     noisy = {}
     for name in names:
@@ -107,19 +119,27 @@ def sampled_outputs(
     drawn = {
         name: posterior.to(network.layers[name].weight.dtype) for name, posterior in posteriors.items() if name not in noisy
     }
-    n, found = n_rows(x), []
+    n, found = n_rows(x), None
+    perceptron = Perceptron.of(network.module, x, min(n, at_once))
+    stand_ins = {network.layers[name].module: one for name, one in noisy.items()}
     with standing_in(network, noisy):
-        for _ in range(n_samples):
+        for number in range(n_samples):
             for one in noisy.values():
                 one.draw(generator)
             for name, posterior in drawn.items():
                 layer = network.layers[name]
                 layer.assign(posterior.weights_from(standard_normal(posterior.mean.shape, layer.weight, generator)))
-            parts = []
             for start in range(0, n, at_once):
                 at = slice(start, start + at_once)
                 for one in noisy.values():
                     one.at = at
-                parts.append(link(network.plain_output(rows(x, at))))
-            found.append(torch.cat(parts) if len(parts) > 1 else parts[0])
+                chunk = rows(x, at)
+                if perceptron is not None and isinstance(chunk, Tensor):
+                    outputs = link(perceptron(chunk, stand_ins))
+                else:
+                    outputs = link(network.plain_output(chunk))
+                if found is None:
+                    found = outputs.new_empty(n_samples, n, *outputs.shape[1:])
+                found[number, at] = outputs
+    assert found is not None
     return found

@@ -169,7 +169,7 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
 
     def found(logs: Tensor) -> Found:
         columns, sizes, noise = torch.split(logs.exp(), [d, 3 * n_targets, n_targets], -1)
-        sizes = sizes.unflatten(-1, (n_targets, 3))
+        sizes = sizes.reshape(*sizes.shape[:-1], n_targets, 3)
         prior = -0.5 * ((logs - centre) / width).square().sum(-1)
         evidence = _evidence(waves.features(x, columns), waves.parts, targets, sizes, noise)
         return Found(columns, sizes, noise, prior + evidence)
