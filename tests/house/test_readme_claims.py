@@ -13,6 +13,7 @@ from bali_benchmarks.reproduce.paper_settings import REGRESSION
 from bali_benchmarks.reproduce.summary import METRICS, figure_of
 
 ROOT = Path(__file__).parents[2]
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")
