@@ -17,6 +17,7 @@ import email
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
+import zlib
 from email.message import Message
 from pathlib import Path
 
@@ -130,8 +132,42 @@ def build(out: Path) -> tuple[Path, Path]:
     shutil.rmtree(out, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)], check=True, stdout=subprocess.DEVNULL)
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    squeezed(wheel)
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], check=True)
     return wheel, sdist
+
+
+def squeezed(wheel: Path) -> None:
+    """The wheel with the same files, deflated as well as can be: by zopfli where that is installed, else by zlib's best.
+
+    Python's zipfile takes no data that are deflated already, so the archive's few fields are written here: for each file a
+    header and the data, and in the end a directory of them.
+    """
+    with zipfile.ZipFile(wheel) as opened:
+        files = [(info, opened.read(info)) for info in opened.infolist()]
+    written, directory = bytearray(), bytearray()
+    for info, content in files:
+        name, data = info.filename.encode(), deflated(content)
+        year, month, day, hour, minute, second = info.date_time
+        date, clock = (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
+        # version, flags (names in UTF-8), method, time, date, sum, sizes, length of the name, no extra field
+        about = struct.pack(
+            "<5H3L2H", 20, 0x800, zipfile.ZIP_DEFLATED, clock, date, info.CRC, len(data), len(content), len(name), 0
+        )
+        where = struct.pack("<3H2L", 0, 0, 0, info.external_attr, len(written))
+        directory += b"PK\x01\x02" + struct.pack("<BB", 20, info.create_system) + about + where + name
+        written += b"PK\x03\x04" + about + name + data
+    end = struct.pack("<4H2LH", 0, 0, len(files), len(files), len(directory), len(written), 0)
+    wheel.write_bytes(written + directory + b"PK\x05\x06" + end)
+
+
+def deflated(content: bytes) -> bytes:
+    """A raw deflate stream; zopfli's are those of zlib with a header of 2 bytes and a sum of 4 at the end."""
+    try:
+        from zopfli.zlib import compress
+    except ModuleNotFoundError:
+        return zlib.compress(content, 9)[2:-4]
+    return bytes(compress(content)[2:-4])
 
 
 def requirements(which: str, *, oldest_torch: bool = False) -> list[str]:

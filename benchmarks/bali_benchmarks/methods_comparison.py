@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor
 
-from bali.inference.threads import threads_for
 from bali.predictive import metrics
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali_benchmarks import datasets
@@ -30,6 +29,7 @@ from bali_benchmarks.baselines.table import METHODS
 from bali_benchmarks.baselines.training import train
 from bali_benchmarks.lines import append_line, read_lines, write_lines
 from bali_benchmarks.methods_page import to_markdown
+from bali_benchmarks.threads import threads_for
 
 Line = dict[str, Any]
 
@@ -65,14 +65,14 @@ def jobs(sets: Sequence[str] = SETS, methods: Sequence[str] | None = None) -> li
     return [MethodRun(name, m) for name in sets for m in methods if name != "mnist" or m in MNIST_METHODS]
 
 
-def run_job(job: MethodRun, budget: Budget) -> list[Line]:
+def run_job(job: MethodRun, budget: Budget, n_splits: int | None = None) -> list[Line]:
     """The lines of one job, on one thread: several of them share the machine."""
     data = datasets.load(job.name)
     with threads_for((1,)):
         if job.name == "mnist":
             scores = [mnist_scores(data, job.method)]
         else:
-            scores = regression_scores(data, METHODS[job.method], budget)
+            scores = regression_scores(data, METHODS[job.method], budget, n_splits=n_splits)
     common = {"set": job.name, "method": job.method, "splits": len(scores)}
     return [common | {"split": k} | score for k, score in enumerate(scores)]
 
@@ -80,10 +80,12 @@ def run_job(job: MethodRun, budget: Budget) -> list[Line]:
 # --- regression -------------------------------------------------------------------------------------------------
 
 
-def regression_scores(data: datasets.Dataset, kind: type[Method], budget: Budget, seed: int = 0) -> list[Line]:
-    """Test scores of all published splits, in the units of the targets."""
+def regression_scores(
+    data: datasets.Dataset, kind: type[Method], budget: Budget, seed: int = 0, *, n_splits: int | None = None
+) -> list[Line]:
+    """Test scores of all published splits, or of the first ones, in the units of the targets."""
     start = time.perf_counter()
-    splits = [data.split(k) for k in range(data.n_splits)]
+    splits = [data.split(k) for k in range(min(n_splits or data.n_splits, data.n_splits))]
     x, x_test, _, _ = _standardised([s.X_train for s in splits], [s.X_test for s in splits])
     columns = [s.y_train[:, None] for s in splits], [s.y_test[:, None] for s in splits]
     y, _, mean, scale = _standardised(*columns)
@@ -173,13 +175,14 @@ def run(
     methods: Sequence[str] | None = None,
     n_jobs: int = 1,
     budget: Budget | None = None,
+    n_splits: int | None = None,
 ) -> list[Line]:
-    """Run what is not in the file yet, in `n_jobs` processes; then write the page."""
+    """Run what is not in the file yet, in `n_jobs` processes; then write the page. All splits, or the first `n_splits`."""
     rows = _complete(out)
     done = {(row["set"], row["method"]) for row in rows}
     left = [job for job in jobs(sets, methods) if (job.name, job.method) not in done]
     _check(left)
-    for lines in track(_finished(left, budget or Budget(), n_jobs), description="methods", total=len(left)):
+    for lines in track(_finished(left, budget or Budget(), n_jobs, n_splits), description="methods", total=len(left)):
         rows += [append_line(out, line) for line in lines]
     if page is not None:
         page.write_text(to_markdown(rows))
@@ -202,8 +205,8 @@ def _check(left: Sequence[MethodRun]) -> None:
         kind().start(Task((1, 1), ACTIVATION, 1, 1, classification=False), torch.Generator())
 
 
-def _finished(left: Sequence[MethodRun], budget: Budget, n_jobs: int) -> Iterator[list[Line]]:
+def _finished(left: Sequence[MethodRun], budget: Budget, n_jobs: int, n_splits: int | None) -> Iterator[list[Line]]:
     """The lines of each job as soon as it is done, whichever is first."""
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-        yield from parallel(joblib.delayed(run_job)(job, budget) for job in left)
+        yield from parallel(joblib.delayed(run_job)(job, budget, n_splits) for job in left)

@@ -17,6 +17,8 @@ Line = dict[str, Any]
 
 #: By metric: its name, and 1 where more is worse, −1 where less is.
 METRICS = {"rmse": ("RMSE", 1.0), "log_likelihood": ("Log-likelihood", -1.0)}
+#: Published for each of the sets.
+N_SPLITS = 20
 #: Combined standard errors by which a figure may be worse than the published one.
 ALLOWED = 2.0
 
@@ -102,6 +104,13 @@ def _introduction(rows: list[Line]) -> list[str]:
             f"noise were chosen on {100 * budget['validation_fraction']:.0f} % of the training rows, and then all rows were "
             "trained on. "
         )
+    fewer = sorted({(row["method"], row["splits"]) for row in rows if row["set"] != "mnist" and row["splits"] < N_SPLITS})
+    if fewer:
+        text += f"Of fewer than {N_SPLITS} splits: {', '.join(f'{_title(m)} ({n})' for m, n in fewer)}. "
+    text += (
+        "The figures that the authors of the global inducing points have for such sets could not be checked against their "
+        "paper, and are left out. "
+    ) * any(row["method"] == "global_inducing" for row in rows)
     sources = "; ".join(f"{_title(method)}: {source}" for method, source in SOURCES.items())
     return [_wrapped(text + "Written by `bali-benchmarks methods`."), "", _wrapped(f"Published figures: {sources}.")]
 

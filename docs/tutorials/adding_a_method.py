@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Adding a method to the comparison
 #
-# The benchmarks hold thirteen other methods to one contract: the same networks, one protocol, one budget. Here
+# The benchmarks hold fourteen other methods to one contract: the same networks, one protocol, one budget. Here
 # is a fourteenth.
 #
 # ## What a method is

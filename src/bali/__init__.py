@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bali.inference.health import HealthWarning as HealthWarning
     from bali.inference.layerwise import LayerwiseInference as LayerwiseInference
     from bali.layers.layer import UnsupportedLayerError as UnsupportedLayerError
-    from bali.layers.low_rank import LowRankAdapted as LowRankAdapted
-    from bali.layers.low_rank import lora as lora
-    from bali.layers.stacked_linear import StackedLinear as StackedLinear
+    from bali.layers.modules import LowRankAdapted as LowRankAdapted
+    from bali.layers.modules import StackedLinear as StackedLinear
+    from bali.layers.modules import lora as lora
     from bali.layers.stacks import stack as stack
     from bali.predictive import likelihoods as likelihoods
     from bali.predictive import metrics as metrics
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bali.training.botorch_model import BoTorchModel as BoTorchModel
     from bali.training.drift import DriftWatch as DriftWatch
     from bali.training.fit_network import fit as fit
+    from bali.training.surrogate import surrogate as surrogate
 
 #: Where each public name is: a module's, or (None) the module of that name itself.
 _PLACES: dict[str, tuple[str, str | None]] = {
@@ -46,13 +47,13 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "DriftWatch": ("bali.training.drift", "DriftWatch"),
     "HealthWarning": ("bali.inference.health", "HealthWarning"),
     "LayerwiseInference": ("bali.inference.layerwise", "LayerwiseInference"),
-    "LowRankAdapted": ("bali.layers.low_rank", "LowRankAdapted"),
+    "LowRankAdapted": ("bali.layers.modules", "LowRankAdapted"),
     "ModelFileError": ("bali.files", "ModelFileError"),
     "Moments": ("bali.conjugate.moments", "Moments"),
     "NumericalError": ("bali.conjugate.linalg", "NumericalError"),
     "NumericalRepairWarning": ("bali.conjugate.linalg", "NumericalRepairWarning"),
     "Predictive": ("bali.predictive.mixtures", "Predictive"),
-    "StackedLinear": ("bali.layers.stacked_linear", "StackedLinear"),
+    "StackedLinear": ("bali.layers.modules", "StackedLinear"),
     "UnsupportedLayerError": ("bali.layers.layer", "UnsupportedLayerError"),
     "active": ("bali.training.active", None),
     "distributed": ("bali.inference.distributed", None),
@@ -60,10 +61,11 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "input_moments": ("bali.inference.first_pass", "input_moments"),
     "likelihoods": ("bali.predictive.likelihoods", None),
     "load": ("bali.estimators.loading", "load"),
-    "lora": ("bali.layers.low_rank", "lora"),
+    "lora": ("bali.layers.modules", "lora"),
     "metrics": ("bali.predictive.metrics", None),
     "plots": ("bali.predictive.plots", None),
     "stack": ("bali.layers.stacks", "stack"),
+    "surrogate": ("bali.training.surrogate", "surrogate"),
 }
 
 __all__ = sorted(_PLACES)

@@ -15,7 +15,7 @@ from bali_benchmarks.baselines import Budget, Fitted, Method, State, Task, fit_m
 from bali_benchmarks.baselines.map import MAP
 from bali_benchmarks.baselines.method import Setting
 from bali_benchmarks.baselines.scoring import NOISE_FACTORS, member_scores
-from bali_benchmarks.baselines.training import batches, replaced, taken, train
+from bali_benchmarks.baselines.training import Batches, replaced, taken, train
 
 BUDGET = Budget(steps=100, batch_size=8)
 
@@ -142,7 +142,7 @@ class TestInterruption:
 class TestTraining:
     def test_every_member_sees_each_of_its_rows_once_an_epoch(self) -> None:
         rows = torch.arange(30).reshape(3, 10) * 7
-        order = batches(rows, 5, torch.Generator().manual_seed(0))
+        order = Batches(rows, 5, torch.Generator().manual_seed(0))
         epochs = [torch.cat([next(order), next(order)], 1) for _ in range(2)]
         for epoch in epochs:
             assert torch.equal(epoch.sort(1).values, rows)
@@ -150,7 +150,7 @@ class TestTraining:
         assert not torch.equal(epochs[0][0], epochs[0][1] - 70)
 
     def test_few_rows_make_one_batch(self) -> None:
-        assert next(batches(torch.arange(6).reshape(2, 3), 100, torch.Generator())).shape == (2, 3)
+        assert next(Batches(torch.arange(6).reshape(2, 3), 100, torch.Generator())).shape == (2, 3)
 
     def test_members_side_by_side_are_members_alone(self) -> None:
         """With all rows in every batch, nothing is random but the start."""

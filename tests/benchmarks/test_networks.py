@@ -10,9 +10,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from bali.training.rules import Rules
 from bali_benchmarks.commands.main import app
 from bali_benchmarks.lines import read_lines
-from bali_benchmarks.networks import network_runs, networks_page
+from bali_benchmarks.networks import network_runs, networks_page, scaled_rules, scaled_rules_page
 from bali_benchmarks.networks.adam_search import AdamSettings, adam_run, outputs, validation_score
 from bali_benchmarks.networks.network_fits import FitPlan
 from bali_benchmarks.networks.network_tasks import TASKS, NetworkTask
@@ -144,6 +145,49 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(app, ["networks", "--task", "none"]).exit_code == 2
 
 
+# --- rules that are off -----------------------------------------------------------------------------------------
+
+
+def test_a_rule_is_scaled_and_nothing_else() -> None:
+    usual, scaled = vars(Rules()), vars(scaled_rules.scaled_rules("damping", 3.0))
+    assert scaled == usual | {"damping": 3.0 * usual["damping"]}
+    assert scaled_rules.scaled_rules(*scaled_rules.AS_IT_IS) == Rules()
+
+
+@pytest.mark.parametrize("task", [CLASSES, REGRESSION])
+def test_the_width_is_scaled_without_another_training(task: NetworkTask) -> None:
+    plain, *wider = scaled_rules.measure(task, scaled_rules.ScaledJob("energy", *scaled_rules.AS_IT_IS, 0), SHORT)
+    assert [(line["rule"], line["factor"]) for line in wider] == [("width", 3.0), ("width", 0.3333)]
+    assert all(line["steps"] == plain["steps"] for line in wider)
+    assert len({line["nll"] for line in (plain, *wider)}) == 3
+    (slower,) = scaled_rules.measure(task, scaled_rules.ScaledJob("energy", "step_size", 1 / 3, 0), SHORT)
+    assert slower["nll"] != plain["nll"]
+
+
+def test_scaled_rules_are_resumed_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TASKS, "energy", REGRESSION)
+    arguments = ["networks", "--quick", "--scaled", "--task", "energy", "--seeds", "1"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    written = (tmp_path / "results/quick/networks-scaled.jsonl").read_text()
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert (tmp_path / "results/quick/networks-scaled.jsonl").read_text() == written
+    assert len(written.splitlines()) == 1 + 2 * len(scaled_rules.NAMES)
+    assert "| damping δ ÷ 3 |" in (tmp_path / "results/quick/networks.md").read_text()
+
+
+def test_costs_are_means_over_tasks() -> None:
+    def line(task: str, rule: str, factor: float, nll: float) -> Line:
+        return {"task": task, "rule": rule, "factor": factor, "seed": 0, "nll": nll}
+
+    lines = [line("energy", "none", 1.0, 1.0), line("mlp", "none", 1.0, 0.1)]
+    lines += [line("energy", "damping", 3.0, 1.04), line("mlp", "damping", 3.0, 0.09), line("mlp", "rate", 0.3333, 0.14)]
+    assert scaled_rules_page.bar(lines[:4])[1:] == ("+0.015 at most (damping δ × 3), 2 tasks", "met")
+    assert scaled_rules_page.bar(lines)[1:] == ("+0.040 at most (rate of A and S ÷ 3), 2 tasks", "missed")
+    assert "| rate of A and S ÷ 3 | – | +0.040 | +0.040 |" in scaled_rules_page.section(lines)
+    assert scaled_rules_page.bar([])[2] == "not measured"
+
+
 # --- the page ---------------------------------------------------------------------------------------------------
 
 
@@ -182,5 +226,5 @@ def test_bounds_of_single_networks() -> None:
 
 
 def test_the_page_is_that_of_the_results() -> None:
-    lines = read_lines(REPOSITORY / "results" / "networks.jsonl")
-    assert (REPOSITORY / "docs" / "networks.md").read_text(encoding="utf-8") == networks_page.to_markdown(lines)
+    lines, scaled = (read_lines(REPOSITORY / "results" / f"{name}.jsonl") for name in ("networks", "networks-scaled"))
+    assert (REPOSITORY / "docs" / "networks.md").read_text(encoding="utf-8") == networks_page.to_markdown(lines, scaled)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bali.layers.activations import LeakyTanh
+from bali.layers.modules import LeakyTanh
 from bali_benchmarks.performance import peer_trainings, peers
 from bali_benchmarks.performance.trainings import (
     AdamTraining,

@@ -23,23 +23,23 @@ from bali_benchmarks import datasets
 from bali_benchmarks.commands.main import app
 from bali_benchmarks.lines import read_lines
 from bali_benchmarks.published import PUBLISHED, Published
-from bali_benchmarks.reproduce import classification, experiments, paper_figures, paper_settings, pools, regression, summary
+from bali_benchmarks.reproduce import (
+    classification,
+    experiments,
+    long_runs,
+    paper_figures,
+    paper_settings,
+    pools,
+    regression,
+    summary,
+)
+from bali_benchmarks.reproduce.courses import BaliCourse
 from bali_benchmarks.reproduce.job import Job, Line
 from bali_benchmarks.reproduce.results_page import to_markdown
 from bali_benchmarks.reproduce.summary import Figure
+from support.stand_ins import bent_line
 
 QUIET = Console(file=io.StringIO())
-
-
-def stand_in(name: str, n_rows: int = 90) -> datasets.Dataset:
-    """A bent line far from unit scale, with two published splits; constant columns must do no harm."""
-    rng = np.random.default_rng(len(name))
-    X = rng.normal(50.0, 9.0, (n_rows, 3))
-    X[:, 2] = 4.0
-    y = 1000.0 + 20.0 * np.abs(X[:, 0] - 50.0) + rng.normal(0.0, 10.0, n_rows)
-    order = np.stack([rng.permutation(n_rows) for _ in range(2)])
-    index = order[:, : n_rows - 30], order[:, n_rows - 30 :]
-    return datasets.Dataset(name, "regression", X, y, ("a", "b", "c"), "y", (), 1 / 3, 2, *index)
 
 
 def lines_of(name: str, method: str, scores: dict[str, float], spread: float = 0.1, n: int = 4) -> list[Line]:
@@ -47,6 +47,12 @@ def lines_of(name: str, method: str, scores: dict[str, float], spread: float = 0
     common = {"experiment": "regression", "set": name, "method": method, "job_split": None, "quick": False, "lines": n}
     values = [{m: v + (-1) ** k * spread for m, v in scores.items()} for k in range(n)]
     return [common | {"split": k, "seconds": 30.0, "share": 1.0} | value for k, value in enumerate(values)]
+
+
+def trained(pool: pools.Pool, setting: paper_settings.PaperSetting) -> LayerwiseInference:
+    course = BaliCourse(pool, setting)
+    long_runs.train(course, setting.n_steps, long_runs.NoWatch())
+    return course.inference
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -89,7 +95,7 @@ def test_settings_are_those_of_the_papers_tables() -> None:
 def test_settings_reach_the_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Priors, N_eff and the schedule as the inference holds them; the first layer is unscaled."""
     setting = replace(paper_settings.REGRESSION["kin8nm"], n_steps=3, n_splits=2)
-    pool = pools.table_pool(pools.splits_of(stand_in("kin8nm"), setting, published=True), 0)
+    pool = pools.table_pool(pools.splits_of(bent_line("kin8nm"), setting, published=True), 0)
     rates: list[float] = []
     step = LayerwiseInference.step
 
@@ -98,7 +104,7 @@ def test_settings_reach_the_inference(monkeypatch: pytest.MonkeyPatch) -> None:
         return step(self, x, y, ema_rate)
 
     monkeypatch.setattr(LayerwiseInference, "step", noting)
-    inference = pools.fit_bali(pool, setting)
+    inference = trained(pool, setting)
     used = inference.setup.settings
     assert used.prior_variance == {"0": 40.0, "2": pytest.approx(40.0 / 51)}
     assert used.effective_size == pytest.approx(60 / 4)
@@ -109,7 +115,7 @@ def test_settings_reach_the_inference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pool_holds_each_split_at_its_own_scale() -> None:
-    data = stand_in("yacht")
+    data = bent_line("yacht")
     pool = pools.table_pool(pools.splits_of(data, paper_settings.REGRESSION["yacht"].quick(), published=True), 0)
     for k in range(2):
         split = data.split(k)
@@ -128,10 +134,10 @@ def test_pool_holds_each_split_at_its_own_scale() -> None:
 
 def test_regression_scores_are_those_of_each_members_mixture() -> None:
     """A second formulation: all members predicted at once, densities of SciPy at targets scaled by hand."""
-    data, setting = stand_in("energy"), paper_settings.REGRESSION["energy"].quick()
+    data, setting = bent_line("energy"), paper_settings.REGRESSION["energy"].quick()
     got = regression.paper_scores(data, setting, published=True)
     pool = pools.table_pool(pools.splits_of(data, setting, published=True), 0)
-    inference = pools.fit_bali(pool, setting)
+    inference = trained(pool, setting)
     for k, line in enumerate(got):
         one = inference.take_members([k]).predict(pool.x_test[k], setting.n_samples)
         means = one.means[..., 0].double().numpy() * pool.scale[k] + pool.mean[k]  # type: ignore[attr-defined]
@@ -160,7 +166,7 @@ def two_sets() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_sets")
 def test_quick_regression_runs_resumes_and_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load", stand_in)
+    monkeypatch.setattr(datasets, "load", bent_line)
     page, file = tmp_path / "page" / "results.md", tmp_path / "reproduce-regression.jsonl"
     experiments.run(["regression"], tmp_path, page, quick=True, console=QUIET)
     rows = read_lines(file)
@@ -228,7 +234,7 @@ def test_verdicts_know_which_way_is_worse(metric: str, mean: float, said: str) -
 def test_what_is_not_finished_is_said() -> None:
     rows = [{"set": "yacht", "method": "ours", "share": 1.0}, {"set": "energy", "method": "paper", "share": 0.1}]
     said = summary.unfinished(rows, {"yacht": 2, "energy": 1, "concrete": 5}, ("paper", "ours"))
-    assert said == "Not in full: yacht `ours` 1 of 2 splits, energy `paper` 10 % of the steps."
+    assert said == "Not in full: yacht 1 of 2 splits (`ours`); energy 10 % of the steps (`paper`)."
     assert summary.unfinished(rows[:1], {"yacht": 1}, ("ours",)) == ""
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from bali import files
 from bali.cli.app import app
-from bali.tables import scored_rows
+from bali.tables import table_scores
 from bali.tables.errors import TableError
 from bali.tables.opening import open_table
 from bali.tables.table_model import load_table_model
@@ -164,7 +164,7 @@ def test_a_record_that_somebody_made_is_refused_or_reported(tmp_path: Path, hous
 
 
 def test_a_record_of_many_classes_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scored_rows, "MAX_NUMBERS", 6)
+    monkeypatch.setattr(table_scores, "MAX_NUMBERS", 6)
     assert run("fit", write_houses(tmp_path), *DEAR, *QUICK, "--out", tmp_path / "m").exit_code == 0
     record = load_table_model(tmp_path / "m").record
     assert (record["n_holdout"], len(record["holdout"]["row"])) == (8, 3)

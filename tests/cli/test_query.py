@@ -43,6 +43,7 @@ def test_what_cannot_be_done_is_told(tmp_path: Path, house_models: Path) -> None
         ("price", file, "--method", "best"): "there are epig, bald, batchbald, variance",
         ("dear", file, "--method", "variance"): "--method variance is for numbers",
         ("price", file, "--out", file): "would overwrite what is read",
+        ("price", file, "--out", house_models / "price" / "model.bali"): "would overwrite what is read",
     }.items():
         model, *rest = arguments
         result = run("query", house_models / str(model), *rest)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bali.conjugate.kronecker import Kronecker
-from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior, Kronecker, MatrixNormal, SumNormal
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
 from support.networks import randn
 from support.tolerances import EXACT

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bali.conjugate.mniw import MNIW
-from bali.conjugate.mniw_densities import NaturalParameters
+from bali.conjugate.mniw import MNIW, NaturalParameters
 from bali.conjugate.moments import Moments
 from support.oracles import assert_close, normal, positive_definite, random_mniw
 from support.tolerances import ROUNDING

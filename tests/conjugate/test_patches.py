@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from bali.conjugate.gram import cross, input_gram, products
-from bali.conjugate.patches import Patches
+from bali.conjugate.rows import Patches
 from bali.layers.convolution import ConvolutionLayer
 from bali.layers.layer import Layer
 from support.networks import inference, randn, seeded

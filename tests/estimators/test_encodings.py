@@ -57,7 +57,7 @@ def test_the_first_columns_are_the_scaled_ones(X: Array, n_bins: int) -> None:
 def test_an_encoding_comes_back_from_its_arrays(X: Array, n_bins: int) -> None:
     table = np.concatenate([X, -X, np.zeros_like(X)], 1)
     encoding = learnt(table, n_bins)
-    again = Encoding.from_arrays(**encoding.to_arrays())
+    again = Encoding.from_arrays(encoding.to_arrays())
     np.testing.assert_array_equal(again(table, table), encoding(table, table))
     assert (again.n_inputs, again.n_bins, again.name) == (encoding.n_inputs, encoding.n_bins, encoding.name)
 
@@ -133,4 +133,4 @@ HOSTILE: dict[str, tuple[list[int], list[float]]] = {
 @pytest.mark.parametrize(("counts", "edges"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_arrays_are_refused(counts: list[int], edges: list[float]) -> None:
     with pytest.raises(SchemaError):
-        Encoding.from_arrays(np.array(counts), np.array(edges))
+        Encoding.from_arrays({"counts": np.array(counts), "edges": np.array(edges)})

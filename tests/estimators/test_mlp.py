@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from bali.estimators.mlp import draw_initial_weights, stacked_mlp, unit_variances
-from bali.layers.activations import ACTIVATIONS
 from bali.layers.linear import StackedLinear
+from bali.layers.modules import ACTIVATIONS
 from bali.layers.stacks import take_stacked
 
 

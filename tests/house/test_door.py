@@ -49,7 +49,7 @@ def test_modules_are_modules_and_lora_is_a_function() -> None:
 
 def test_names_work_whatever_was_imported_before() -> None:
     """A submodule that was loaded does not hide what the door names."""
-    code = "import bali, bali.layers.low_rank, bali.predictive.metrics; assert callable(bali.lora); assert bali.metrics.rmse"
+    code = "import bali, bali.layers.modules, bali.predictive.metrics; assert callable(bali.lora); assert bali.metrics.rmse"
     heavy_modules_after(code)
 
 

@@ -53,6 +53,27 @@ def test_a_wheel_that_is_wrong_is_seen(release: ModuleType, tmp_path: Path) -> N
         release.check_wheel(wheel, "0.0.0")
 
 
+def test_a_squeezed_wheel_holds_the_same(release: ModuleType, tmp_path: Path) -> None:
+    wheel = tmp_path / "one.whl"
+    contents = {"bali/__init__.py": b"x = 1\n" * 200, "bali/naïve.txt": "ψ".encode() * 50, "bali/py.typed": b""}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_STORED) as opened:
+        for name, content in contents.items():
+            opened.writestr(zipfile.ZipInfo(name, (2024, 5, 31, 12, 30, 16)), content)
+        before = opened.infolist()
+    size = wheel.stat().st_size
+    release.squeezed(wheel)
+    assert wheel.stat().st_size < size / 2
+    with zipfile.ZipFile(wheel) as opened:
+        assert opened.testzip() is None
+        assert {name: opened.read(name) for name in opened.namelist()} == contents
+        for old, new in zip(before, opened.infolist(), strict=True):
+            assert (new.date_time, new.external_attr, new.create_system) == (
+                old.date_time,
+                old.external_attr,
+                old.create_system,
+            )
+
+
 @pytest.mark.slow
 def test_the_release_builds(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["release.py", "--no-install", "--out", str(tmp_path / "dist")])

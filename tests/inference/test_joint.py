@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from bali.conjugate.kronecker import Kronecker
+from bali.conjugate.matrix_normal import Kronecker
 from bali.conjugate.symmetric import Dense
 from bali.inference.joint import JointLayer, Pace, advance, needs_statistics, proposed_step, take_in
 from bali.inference.joint_pass import Link, joint_pass

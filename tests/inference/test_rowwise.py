@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import bali
 from bali.estimators.mlp import stacked_mlp
+from bali.inference.local_noise import RowNoise
 from bali.inference.prediction import Method
-from bali.inference.rowwise import RowNoise
 from bali.inference.settings import Noise
 from support.networks import batches, data, inference, mlp, randn, seeded
 from support.oracles import array, assert_mean

@@ -9,7 +9,7 @@ import torch
 
 import bali
 from bali.estimators.mlp import stacked_mlp
-from bali.layers.stacked_linear import StackedLinear
+from bali.layers.modules import StackedLinear
 from bali.layers.stacks import take_stacked
 from support.networks import batches, data, inference, mlp, seeded
 from support.oracles import assert_close

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bali.inference.stack_pass import backward, cross, forward, product
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from support.networks import randn
 from support.oracles import assert_close
 from support.tolerances import EXACT

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bali
 from bali.conjugate.symmetric import Diagonal
-from bali.inference.layer_tensors import layer_from_tensors, tensors_of
+from bali.inference.checkpoints import layer_from_tensors, tensors_of
 from bali.inference.passes import batch_pass
 from bali.inference.state import State
 from bali.inference.step import next_state

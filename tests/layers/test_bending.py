@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bali.layers.activations import ACTIVATIONS
-from bali.layers.bending import bent
+from bali.layers.modules import ACTIVATIONS, bent
 from support.networks import randn
 from support.oracles import assert_close
 from support.tolerances import EXACT

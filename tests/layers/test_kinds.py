@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 import bali
 from bali.layers.kinds import find_layers
 from bali.layers.linear import LinearLayer
-from bali.layers.stacked_linear import StackedLinear
+from bali.layers.modules import StackedLinear
 from support.networks import batches, data, inference, mlp, randn
 from support.posteriors import assert_same_members, assert_same_posterior, member
 from support.tolerances import STEPS as STACKED  # batched and single matrix products round differently

@@ -19,7 +19,7 @@ from bali.inference.network import Network
 from bali.inference.prediction import Method
 from bali.layers.kinds import COMPOSITES, KINDS
 from bali.layers.layer import Layer
-from bali.layers.stacked_linear import StackedLinear
+from bali.layers.modules import StackedLinear
 from support.networks import inference, randn, seeded
 from support.posteriors import assert_same_posteriors
 from support.sequences import OverTime, Sequences

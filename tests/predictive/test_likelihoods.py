@@ -14,11 +14,11 @@ from scipy import special, stats
 from torch import Tensor, distributions, nn
 
 from bali.predictive import likelihoods
-from bali.predictive.crps import _integral, crps
 from bali.predictive.families import Normal, StudentT
 from bali.predictive.likelihoods import Likelihood, as_likelihood, from_distribution, from_log_density
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.predictive.predictive_base import UndefinedError
+from bali.predictive.quantiles import _integral, crps
 from support.likelihood_cases import Mixed
 from support.oracles import normal
 

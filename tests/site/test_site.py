@@ -29,6 +29,18 @@ COLOURED = """(async () => {
   for (let i = 0; i < 100 && ![dark, null].includes(document.body.getAttribute('data-md-color-scheme')); i++)
     await new Promise(go => setTimeout(go, 50));
 })()"""
+SEARCH = """(async () => {
+  const field = document.querySelector('.md-search__input');
+  field.focus(); field.value = 'censored durations';
+  for (const kind of ['input', 'keyup']) field.dispatchEvent(new KeyboardEvent(kind, {bubbles: true}));
+  for (let i = 0; i < 100; i++) {
+    const found = [...document.querySelectorAll('.md-search-result__link')].map(a => a.href);
+    if (found.length) return found;
+    await new Promise(go => setTimeout(go, 100));
+    field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+  }
+  return [];
+})()"""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 LOOKS: list[tuple[int, Literal["light", "dark"]]] = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 #: Pages with formulas, which stand in boxes like code.
@@ -147,22 +159,13 @@ def test_the_landing_page(
     assert (background > 0.9).all() if scheme == "light" else (background < 0.25).all()
 
 
-def test_search_finds(browser: Browser, quick: Path) -> None:
-    script = """(async () => {
-      const field = document.querySelector('.md-search__input');
-      field.focus(); field.value = 'censored durations';
-      for (const kind of ['input', 'keyup']) field.dispatchEvent(new KeyboardEvent(kind, {bubbles: true}));
-      for (let i = 0; i < 100; i++) {
-        const found = [...document.querySelectorAll('.md-search-result__link')].map(a => a.href);
-        if (found.length) return found;
-        await new Promise(go => setTimeout(go, 100));
-        field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
-      }
-      return [];
-    })()"""
+@pytest.mark.parametrize("served", [True, False])
+def test_search_finds(served: bool, browser: Browser, quick: Path) -> None:
+    """From a server, and in pages that are opened as files."""
     with serving(quick) as address:
-        found = browser.look(f"{address}/index.html", script=script).answer
-    assert any("likelihoods.html" in link for link in found), found
+        sight = browser.look(f"{address}/index.html" if served else quick / "index.html", script=SEARCH)
+    assert sight.complaints == []
+    assert any("likelihoods.html" in link for link in sight.answer), sight.answer
 
 
 def test_a_diagram_is_drawn_without_a_script(quick: Path) -> None:

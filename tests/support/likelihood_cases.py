@@ -14,8 +14,7 @@ from scipy import integrate, special, stats
 from torch import Tensor, distributions
 
 from bali.predictive import likelihoods
-from bali.predictive.family_likelihood import FamilyLikelihood
-from bali.predictive.likelihood import Likelihood
+from bali.predictive.likelihood import FamilyLikelihood, Likelihood
 from support.oracles import Array
 
 N_COMPONENTS, N_ROWS = 4, 5

@@ -10,7 +10,7 @@ from torch import Tensor
 from bali.conjugate.symmetric import Dense
 from bali.inference.stack_pass import forward
 from bali.inference.stack_update import StackLayer
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.stack_posterior import StackPosterior
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bali.tables.html_report import uncertainty_checks
+from bali.tables.html_report import holdout
 from bali.tables.html_report.findings import findings
 from bali.tables.html_report.holdout import ClassHoldout, RegressionHoldout, read_holdout
 from bali.tables.html_report.wording import duration, number
@@ -32,7 +32,7 @@ def class_rows(case: Case) -> ClassHoldout:
 
 def test_coverage_curve() -> None:
     held = regression_rows()
-    curve = uncertainty_checks.coverage_curve(held)
+    curve = holdout.coverage_curve(held)
     assert curve.nominal[[0, 9, -1]] == pytest.approx([0.05, 0.5, 0.95])
     for level, share in zip(curve.nominal, curve.observed, strict=True):
         low, high = stats.norm.interval(level, held.mean, held.std)
@@ -40,7 +40,7 @@ def test_coverage_curve() -> None:
 
 
 def test_chance_range_holds_what_chance_does() -> None:
-    low, high = uncertainty_checks.chance_range(60, 0.9)
+    low, high = holdout.chance_range(60, 0.9)
     draws = np.random.default_rng(0).binomial(60, 0.9, 20_000) / 60
     assert 0.95 <= np.mean((low <= draws) & (draws <= high)) < 0.99
 
@@ -49,15 +49,15 @@ def test_truth_is_uniform_in_an_honest_prediction() -> None:
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=500), rng.uniform(0.5, 2.0, 500)
     honest = replace(regression_rows(), mean=mean, std=std, y=rng.normal(mean, std))
-    assert stats.kstest(uncertainty_checks.probability_integral_transform(honest), "uniform").pvalue > 0.01
+    assert stats.kstest(holdout.probability_integral_transform(honest), "uniform").pvalue > 0.01
     doubtful = replace(honest, std=3 * std)
-    assert stats.kstest(uncertainty_checks.probability_integral_transform(doubtful), "uniform").pvalue < 1e-6
+    assert stats.kstest(holdout.probability_integral_transform(doubtful), "uniform").pvalue < 1e-6
 
 
 @pytest.mark.parametrize("case", [binary, multiclass], ids=["binary", "multiclass"])
 def test_reliability_bins_hold_every_row(case: Any) -> None:
-    stated, true = uncertainty_checks.stated_probabilities(class_rows(case()))
-    bins = uncertainty_checks.reliability(stated, true)
+    stated, true = holdout.stated_probabilities(class_rows(case()))
+    bins = holdout.reliability(stated, true)
     assert sum(b.n_rows for b in bins) == 60
     assert all(b.n_rows >= 10 for b in bins)
     assert sum(b.n_rows * b.stated for b in bins) == pytest.approx(stated.sum())
@@ -68,18 +68,18 @@ def test_reliability_bins_hold_every_row(case: Any) -> None:
 def test_reliability_of_full_bins_is_not_merged() -> None:
     stated = np.repeat([0.05, 0.55, 0.95], 20)
     true = np.tile([True, False], 30)
-    bins = uncertainty_checks.reliability(stated, true)
+    bins = holdout.reliability(stated, true)
     assert [b.stated for b in bins] == pytest.approx([0.05, 0.55, 0.95])
     assert [b.observed for b in bins] == [0.5, 0.5, 0.5]
 
 
 def test_uncertainty_groups_are_ordered() -> None:
     uncertainty = np.random.default_rng(0).random(100)
-    groups = uncertainty_checks.uncertainty_groups(uncertainty)
+    groups = holdout.uncertainty_groups(uncertainty)
     assert sorted(np.concatenate(groups)) == list(range(100))
     highest = [uncertainty[g].max() for g in groups]
     assert highest == sorted(highest)
-    assert len(uncertainty_checks.uncertainty_groups(uncertainty[:5])) == 1
+    assert len(holdout.uncertainty_groups(uncertainty[:5])) == 1
 
 
 # --- sentences ----------------------------------------------------------------------------------------------------------

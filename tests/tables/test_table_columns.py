@@ -12,9 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from bali.tables.cells import as_days, as_numbers, as_text
-from bali.tables.column_kinds import kind_of, plan_columns
-from bali.tables.encoder import MISSING, Surprises, TableEncoder
+from bali.tables.cells import MISSING, Surprises, TableEncoder, as_days, as_numbers, as_text, kind_of, plan_columns
 from bali.tables.errors import TableError
 from bali.tables.target_column import learn_target
 

@@ -15,11 +15,10 @@ from scipy import stats
 from bali.predictive.durations import DurationPredictive
 from bali.predictive.likelihoods import NegativeBinomial, Weibull
 from bali.tables.errors import TableError
-from bali.tables.prediction_columns import prediction_columns
-from bali.tables.scored_rows import rootogram, survival_by_risk
 from bali.tables.table_model import load_table_model
-from bali.tables.table_scores import Scores
+from bali.tables.table_scores import Scores, rootogram, survival_by_risk
 from bali.tables.target_column import Target, learn_target
+from bali.tables.writing import prediction_columns
 from support.houses import run
 
 RNG = np.random.default_rng(0)

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 import bali
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training.active import Method, query_predictive
-from bali.training.class_information import ClassInformation
-from bali.training.gaussian_information import GaussianInformation
+from bali.training.information import ClassInformation, GaussianInformation
 from support.networks import randn, seeded
 
 NUMBER_METHODS: tuple[Method, ...] = ("epig", "bald", "batchbald", "variance")

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
-from bali.training.calibration import LEAST_DOF, MOST_DOF, fit_noise, fit_temperature
-from bali.training.held_out import Part
+from bali.training.calibration import LEAST_DOF, MOST_DOF, Part, fit_noise, fit_temperature
 
 
 def test_tempering_is_a_power_of_the_odds() -> None:

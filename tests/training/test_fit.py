@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bali
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training import course, fit_checkpoints
+from bali.training.rules import Rules
 from support.networks import seeded
 
 QUIET: dict[str, Any] = {"verbose": False, "seed": 0}
@@ -152,6 +154,20 @@ class PerToken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(torch.relu(self.hidden(x)))
+
+
+def test_many_observations_an_example_are_learnt_as_fast_as_one() -> None:
+    """The bound on a step is one by observation (docs/decisions/0033-bound-by-observation.md)."""
+    x = torch.randn(96, 1, 8, 8, generator=seeded(0))
+    y = (x[:, 0] + x[:, 0].roll(1, -1) > 0).long()
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    quick: dict[str, Any] = {"epochs": 20, "seed": 0, "verbose": False}
+    by_example = Rules(kl_bound=Rules().kl_bound / 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bali.HealthWarning)  # the slow one is far from done
+        fast, slow = (bali.fit(network, (x, y), nn.CrossEntropyLoss(), rules=r, **quick) for r in (Rules(), by_example))
+    assert fast.history.scores[0][0][1] < 0.25 < 0.4 < slow.history.scores[0][0][1]
 
 
 def test_norms_and_their_statistics() -> None:

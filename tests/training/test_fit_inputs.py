@@ -175,3 +175,61 @@ def test_very_few_examples(n: int) -> None:
     x, _ = rows(n)
     fitted = bali.fit(mlp(1), (x, x[:, 0]), bali.likelihoods.Gaussian(), **QUIET)
     assert bool(torch.isfinite(fitted.predict(x).std).all())
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_large_targets_about_zero_are_not_taken_for_answers(whole: bool) -> None:
+    """An untrained module's outputs are near their mean, which is no answer in their units."""
+    x = torch.randn(200, 3, generator=seeded(0))
+    y = 1000.0 * x.sum(1)
+    y = y - y.mean()
+    fitted = bali.fit(mlp(1), (x, y.long() if whole else y), bali.likelihoods.Gaussian(), **QUIET | {"epochs": 20})
+    assert fitted.units is not None
+    assert not fitted.units.module_has_them
+    error = fitted.predict(x).mean[:, 0] - y
+    assert error.square().mean() < 0.2 * y.square().mean()
+
+
+def test_an_image_for_each_image(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(60, 1, 5, 5, generator=seeded(0))
+    y = torch.cat([100.0 + x, 0.01 * x.relu()], 1)  # (60, 2, 5, 5): two channels of very different sizes
+    network = nn.Sequential(nn.Conv2d(1, 8, 1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    fitted = bali.fit(network, (x, y), nn.MSELoss(), **QUIET | {"epochs": 80})
+    predicted = fitted.predict(x[:4])
+    assert predicted.mean.shape == (4 * 25, 2)  # a row for each position
+    as_images = predicted.mean.reshape(4, 5, 5, 2).movedim(-1, 1)
+    assert torch.allclose(as_images, fitted.module(x[:4]), rtol=1e-4, atol=1e-4)
+    for channel in (0, 1):
+        error, spread = (as_images - y[:4])[:, channel], y[:, channel].std()
+        assert error.square().mean() < 0.3 * spread**2
+    fitted.save(tmp_path / "image.bali")
+    again = bali.load(tmp_path / "image.bali", module=network)
+    assert torch.equal(again.predict(x[:4]).mean, predicted.mean)
+
+
+@pytest.mark.parametrize("has_channel", [False, True])
+def test_masks_of_images(has_channel: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(60, 1, 5, 5, generator=seeded(0))
+    mask = (x > 0).float()
+    network = nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU(), nn.Conv2d(4, 1, 1))
+    data = x, mask if has_channel else mask[:, 0]
+    fitted = bali.fit(network, data, nn.BCEWithLogitsLoss(), **QUIET | {"epochs": 30})
+    right = fitted.predict(x).probabilities[:, 1].gt(0.5) == mask.bool().reshape(-1)  # type: ignore[attr-defined]
+    assert right.float().mean() > 0.9
+
+
+def test_inputs_of_another_size_are_told() -> None:
+    x, y = rows()
+    large = 40.0 * x + torch.tensor([0.0, 40.0, 0.0])
+    with pytest.warns(bali.HealthWarning, match=r"column 1 of x \(from 0\) has values of about "):
+        bali.fit(mlp(), (large, y), bali.likelihoods.Categorical(), **QUIET)
+
+
+def test_log_probabilities() -> None:
+    x, y = rows()
+    network = nn.Sequential(*mlp(), nn.LogSoftmax(-1))
+    logits = bali.fit(mlp(), (x, y), nn.CrossEntropyLoss(), **QUIET).predict(x)
+    logarithms = bali.fit(network, (x, y), nn.NLLLoss(), **QUIET).predict(x)
+    assert torch.allclose(logits.mean, logarithms.mean, atol=1e-4)

@@ -144,3 +144,16 @@ def test_what_is_off_is_said() -> None:
     with pytest.warns(bali.HealthWarning, match="standardise"):
         fit = bali.fit(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), (x, x[:, 0]), nn.MSELoss(), **QUIET)
     assert any("times as large as the median" in problem for problem in fit.health().problems)
+
+
+def test_dead_units_are_no_fault_of_the_data() -> None:
+    """Most inputs of a hidden layer may be all but zero."""
+    x = torch.randn(120, 3, generator=seeded(0))
+    torch.manual_seed(0)
+    hidden = nn.Linear(3, 8)
+    with torch.no_grad():
+        hidden.weight[1:] *= 1e-6
+        hidden.bias[1:] = 0.0
+    network = nn.Sequential(hidden, nn.ReLU(), nn.Linear(8, 2))
+    fitted = bali.fit(network, (x, (x[:, 0] > 0).long()), bali.likelihoods.Categorical(), epochs=0, seed=0, verbose=False)
+    assert not fitted.health().problems

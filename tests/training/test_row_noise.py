@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bali import BALIRegressor
 from bali.predictive import metrics
-from bali.predictive.family_likelihood import FamilyLikelihood
+from bali.predictive.likelihood import FamilyLikelihood
 from bali.training.row_noise import RowNoise, _Scale, learn_row_noise
 from support.networks import randn, seeded
 from support.oracles import assert_close

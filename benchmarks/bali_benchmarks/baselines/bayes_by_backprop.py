@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.adam import adam_start, adam_step, averaged_weights
 from bali_benchmarks.baselines.method import Method, Setting, State, Task
 from bali_benchmarks.baselines.perceptrons import (

@@ -21,13 +21,13 @@ from bali.estimators import estimator_files
 from bali.estimators.distributional import ClassificationEstimator, DistributionalEstimator, RegressionEstimator
 from bali.estimators.model_schema import CLASSIFICATION, INPUTS, REGRESSION, WIDTH, FileSchema
 from bali.inference.schema import COUNT, POSITIVE, REAL, Check, ListOf, MapOf
-from bali.inference.threads import threads_for
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
-from bali.training.progress import steps_bar
 from bali_benchmarks.baselines.method import Method, State, Task
 from bali_benchmarks.baselines.selection import Budget, Fitted, OnProgress, fit_members, with_settings
+from bali_benchmarks.baselines.steps_bar import steps_bar
 from bali_benchmarks.baselines.table import method_class
+from bali_benchmarks.threads import threads_for
 
 #: What was chosen, in their files.
 _CHOSEN: dict[str, Check] = {

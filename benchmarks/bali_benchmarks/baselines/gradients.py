@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.method import Task
 from bali_benchmarks.baselines.perceptrons import affine
 

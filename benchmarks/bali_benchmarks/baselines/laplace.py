@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.adam import averaged_weights
 from bali_benchmarks.baselines.map import MAP
 from bali_benchmarks.baselines.method import State, Task

@@ -7,13 +7,14 @@ their rerun of 2018.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.adam import adam_start, adam_step, averaged_weights
 from bali_benchmarks.baselines.method import Method, Setting, State, Task
 from bali_benchmarks.baselines.perceptrons import (
@@ -65,7 +66,20 @@ class MCDropout(Method):
         activation = ACTIVATIONS[task.activation]()
         z = affine(x, weights[0])
         for weight in weights[1:]:
-            chance = torch.rand(*z.shape[:-2], n_masks, z.shape[-1], generator=generator, dtype=z.dtype, device=z.device)
-            rate = torch.as_tensor(self.rate, dtype=z.dtype, device=z.device).reshape(-1, 1, 1)
-            z = affine(activation(z) * ((chance >= rate) / (1.0 - rate)), weight)
+            kept = self._kept((*z.shape[:-2], n_masks, z.shape[-1]), z, generator)
+            z = affine(activation(z) * kept, weight)
         return z
+
+    def _kept(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """1 / (1 − rate) for a unit that is kept and 0 for one that is dropped, (..., K, n_masks, D).
+
+        A random word of 64 bits decides about four units, in a quarter of the time of a uniform number for each. Rates are
+        rounded to multiples of 2⁻¹⁶.
+        """
+        n = math.prod(shape)
+        words = torch.empty(-(-n // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None, generator=generator)
+        places = words.view(torch.int16)[:n].view(shape)  # −2¹⁵ to 2¹⁵ − 1, alike likely
+        rate = torch.as_tensor(self.rate, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
+        n_dropped = (rate * 2**16).round()  # of the 2¹⁶ places
+        kept = places >= (n_dropped - 2**15).to(torch.int32)
+        return kept.to(like.dtype).mul_(2**16 / (2**16 - n_dropped))

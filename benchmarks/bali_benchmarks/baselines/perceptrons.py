@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.method import Setting, State, Task
 
 #: Variance of unit-scale targets below which noise is not believed.

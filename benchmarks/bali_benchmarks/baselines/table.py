@@ -5,6 +5,7 @@ from __future__ import annotations
 from bali_benchmarks.baselines.bayes_by_backprop import BayesByBackprop
 from bali_benchmarks.baselines.deep_ensemble import DeepEnsemble
 from bali_benchmarks.baselines.foof import FOOF
+from bali_benchmarks.baselines.global_inducing import GlobalInducing
 from bali_benchmarks.baselines.kfac import KFAC
 from bali_benchmarks.baselines.laplace import KroneckerLaplace, LastLayerLaplace
 from bali_benchmarks.baselines.map import MAP
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
     "noisy_kfac": NoisyKFAC,
     "pbp": PBP,
     "foof": FOOF,
+    "global_inducing": GlobalInducing,
     "deep_ensemble": DeepEnsemble,
     "laplace_last": LastLayerLaplace,
     "laplace_kfac": KroneckerLaplace,

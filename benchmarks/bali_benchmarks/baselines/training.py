@@ -19,18 +19,26 @@ OnStep = Callable[[int], None]
 OnCheckpoint = Callable[[int, State], None]
 
 
-def batches(rows: Tensor, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+class Batches:
     """Row numbers (K, B) without end: each member's rows (K, n) in epochs of its own random order.
 
     All batches have the same size; the rows left over at the end of an epoch wait for the next one.
     """
-    members, n = rows.shape
-    size = min(batch_size, n)
-    while True:
-        order = torch.rand(members, n, generator=generator, device=rows.device).argsort(1)
-        shuffled = rows.gather(1, order)
-        for start in range(0, n - size + 1, size):
-            yield shuffled[:, start : start + size]
+
+    def __init__(self, rows: Tensor, batch_size: int, generator: torch.Generator) -> None:
+        self.rows, self.size, self.generator = rows, min(batch_size, rows.shape[1]), generator
+        self.order, self.next_row = rows[:, :0], 0  # of this epoch, (K, n); none before the first
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self
+
+    def __next__(self) -> Tensor:
+        members, n = self.rows.shape
+        if self.next_row + self.size > self.order.shape[1]:
+            chance = torch.rand(members, n, generator=self.generator, device=self.rows.device)
+            self.order, self.next_row = self.rows.gather(1, chance.argsort(1)), 0
+        self.next_row += self.size
+        return self.order[:, self.next_row - self.size : self.next_row]
 
 
 def train(
@@ -50,7 +58,7 @@ def train(
 ) -> State:
     """The state after so many more steps on the rows (K, n) of the pool x, y."""
     marks = frozenset(checkpoints)
-    for step, batch in zip(range(1, steps + 1), batches(rows, batch_size, generator), strict=False):
+    for step, batch in zip(range(1, steps + 1), Batches(rows, batch_size, generator), strict=False):
         state = method.step(task, state, x[batch], y[batch], generator)
         if on_checkpoint is not None and step in marks:
             on_checkpoint(step, state)

@@ -65,6 +65,7 @@ def methods(
     ] = Path("results/methods.jsonl"),
     page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/methods.md"),
     jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    splits: Annotated[int | None, typer.Option(min=2, help="Only the first of the published splits.")] = None,
 ) -> None:
     """Compare every method with its authors' figures, on the splits that they used."""
     from bali_benchmarks import methods_comparison as experiment
@@ -75,7 +76,7 @@ def methods(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out):
-        experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs)
+        experiment.run(out, page, sets=sets, methods=names, n_jobs=jobs, n_splits=splits)
         typer.echo(page.read_text())
 
 

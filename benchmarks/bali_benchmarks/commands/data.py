@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from bali.cli.options import Json, Quiet
-from bali.cli.talk import BAD_INPUT, INTERRUPTED, Talk, failing_cleanly
+from bali.cli.talk import BAD_INPUT, INTERRUPTED, Json, Quiet, Talk, failing_cleanly
 from bali_benchmarks.datasets import loading, storage
 from bali_benchmarks.datasets.data_error import DataError
 from bali_benchmarks.datasets.registry import ENTRIES, Entry

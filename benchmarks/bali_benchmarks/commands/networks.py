@@ -32,11 +32,14 @@ def networks(
     ] = None,
     page: Annotated[Path | None, typer.Option(help="The page made from them.", show_default="docs/networks.md")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.", show_default="torch's own choice")] = None,
+    scaled: Annotated[
+        bool, typer.Option("--scaled", help="Trainings of bali with each of its rules scaled by 3 either way, instead.")
+    ] = False,
     only_page: Annotated[bool, typer.Option("--only-page", help="Run nothing; write the page from what there is.")] = False,
 ) -> None:
     """Networks of many kinds by `bali.fit` with nothing set, and by Adam with its best rate (hours)."""
-    from bali_benchmarks.lines import read_lines
     from bali_benchmarks.networks import network_runs as experiment
+    from bali_benchmarks.networks import scaled_rules
     from bali_benchmarks.networks.network_fits import QUICK, FitPlan
     from bali_benchmarks.performance.performance_runs import thread_count
 
@@ -47,8 +50,11 @@ def networks(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out), thread_count(threads):
-        if only_page:
-            experiment.write_page(read_lines(out), page)
+        plan = QUICK if quick else FitPlan()
+        if not scaled and not only_page:
+            experiment.run(out, page, tasks=tasks, methods=methods, seeds=seeds, plan=plan)
         else:
-            experiment.run(out, page, tasks=tasks, methods=methods, seeds=seeds, plan=QUICK if quick else FitPlan())
+            if scaled:
+                scaled_rules.run(experiment.scaled_lines(out), tasks=tasks, seeds=seeds, plan=plan)
+            experiment.write_page(out, page)
         typer.echo(page.read_text(encoding="utf-8"))

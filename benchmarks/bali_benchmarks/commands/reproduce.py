@@ -40,6 +40,12 @@ def reproduce(
         float, typer.Option(min=0.001, max=1.0, help="Of the paper's steps in regression and classification.")
     ] = 1.0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
+    unfinished: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False, help="Folder of what long runs leave to go on from.  [default: the results' folder unfinished]"
+        ),
+    ] = None,
 ) -> None:
     """Run the paper's experiments and write a page with our figures beside the paper's.
 
@@ -59,5 +65,5 @@ def reproduce(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out):
-        paper.run(names, out, page, quick=quick, methods=methods, sets=sets, share=share, n_jobs=jobs)
+        paper.run(names, out, page, quick=quick, methods=methods, sets=sets, share=share, n_jobs=jobs, unfinished=unfinished)
         typer.echo(page.read_text(encoding="utf-8"))

@@ -14,13 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bali.conjugate.linalg import NumericalRepairWarning
 from bali.inference.health import HealthWarning
-from bali.inference.threads import threads_for
 from bali_benchmarks import datasets
 from bali_benchmarks.datasets.registry import ENTRIES
 from bali_benchmarks.defaults_study.sensitivity_fits import METHODS, StudyFit, StudyTask, Values, scaled
 from bali_benchmarks.reproduce.paper_settings import REGRESSION
 from bali_benchmarks.reproduce.pools import split_of
 from bali_benchmarks.reproduce.regression import scores
+from bali_benchmarks.threads import threads_for
 
 Line = dict[str, Any]
 Key = tuple[str, str, int, str | None, float, bool]

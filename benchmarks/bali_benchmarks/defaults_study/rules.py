@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from bali.estimators import BALIRegressor, defaults
 from bali.estimators.input_scaling import HEAVY_TAILS
+from bali.estimators.near_rows import FEW
+from bali.estimators.near_rows import MANY as MANY_NEAR
 from bali.training.row_noise import MEMBERS as NOISE_MEMBERS
 from bali.training.row_noise import WIDTH as NOISE_WIDTH
 from bali_benchmarks.reproduce.markdown import wrapped
@@ -17,7 +19,17 @@ WIDER_FROM, SHARED_FROM = defaults.MORE_ROWS, defaults.MANY_ROWS
 
 def rules() -> list[str]:
     """Paragraphs of the page."""
-    paragraphs = (_network(), _inputs(), _encodings(), _course(), _members(), _noise(), _calibration(), _classes())
+    paragraphs = (
+        _network(),
+        _inputs(),
+        _encodings(),
+        _course(),
+        _members(),
+        _targets(),
+        _noise(),
+        _calibration(),
+        _classes(),
+    )
     lines: list[str] = []
     for name, text in paragraphs:
         lines += ["", wrapped(f"**{name}.** {text}")]
@@ -48,13 +60,17 @@ def _inputs() -> tuple[str, str]:
 def _encodings() -> tuple[str, str]:
     few, more = (_listed(defaults.bins(n, COLUMNS)) for n in (SMALL, WIDER_FROM))
     return "What is tried", (
-        f"Two ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
+        f"Ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
         f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, "
-        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Besides, a linear "
+        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. From "
+        f"{defaults.LEAST_NEAR:,} to {defaults.MOST_NEAR:,} rows, also the columns beside what near rows say: averages of "
+        f"the targets of the {FEW} and the {MANY_NEAR} nearest training rows, how these differ, and how near the nearest "
+        "one is, in a metric that has a scale of its own for every column, learnt from the training rows; no row sees its "
+        "own target. Besides, a linear "
         f"model; and up to {defaults.FEW_COLUMNS} columns {defaults.prior_factors(1)[-1]:g} times the prior variance, as "
         "functions of few variables can be rough and still be learnt. What is clearly behind on the held-out rows, by two "
         "standard errors between members, stops early; what cannot be told from the best at the end, by one, is mixed with "
-        f"it. With {MANY} columns or more there are no bins: one column alone says little there."
+        f"it. With {MANY} columns or more there are neither bins nor near rows: one column alone says little there."
     )
 
 
@@ -87,6 +103,16 @@ def _noise() -> tuple[str, str]:
         "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where "
         "these are not more likely than with one scale for all rows, by a standard error, the noise is the same in every "
         "row."
+    )
+
+
+def _targets() -> tuple[str, str]:
+    return "Targets", (
+        "Numbers that are all positive, and nearer to symmetry in logarithms, are learnt twice: as they are, and by their "
+        "logarithms, in the ways of seeing the columns that were kept. Predictions are of logarithms, or "
+        "mix both, where held-out rows are more likely by it and means no further off. Logarithms have no "
+        "width beyond that of all targets', "
+        "and no mean beyond five such widths, as exp of what a network says far from all rows would be beyond all numbers."
     )
 
 

@@ -11,8 +11,10 @@ from bali.predictive.mixtures import RegressionPredictive
 from bali_benchmarks.baselines import BaselineRegressor
 from bali_benchmarks.baselines.table import METHODS as BASELINES
 from bali_benchmarks.datasets import Split
+from bali_benchmarks.reproduce.courses import BaliCourse
+from bali_benchmarks.reproduce.long_runs import NoWatch, train
 from bali_benchmarks.reproduce.paper_settings import REGRESSION, PaperSetting
-from bali_benchmarks.reproduce.pools import fit_bali, table_pool
+from bali_benchmarks.reproduce.pools import table_pool
 from bali_benchmarks.reproduce.regression import QUICK_DEFAULTS, member_predictive
 
 Value = float | Sequence[float]
@@ -128,8 +130,9 @@ def fit_before(task: StudyTask, changed: Values) -> StudyFit:
     fields: dict[str, Any] = dict(changed)
     setting = replace(before_setting(task), **fields)
     pool = table_pool([task.split], 0)
-    inference = fit_bali(pool, setting, seed=task.number)
-    return StudyFit(member_predictive(inference, pool, 0, setting.n_samples), setting.n_steps)
+    course = BaliCourse(pool, setting, seed=task.number)
+    train(course, setting.n_steps, NoWatch())
+    return StudyFit(member_predictive(course.inference, pool, 0, setting.n_samples), setting.n_steps)
 
 
 # --- other methods ----------------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bali.tables.csv_file import CsvFile
-from bali.tables.encoder import TableEncoder
+from bali.tables.cells import TableEncoder
 from bali.tables.errors import TableError
-from bali.tables.opening import Table, open_table
+from bali.tables.opening import CsvFile, Table, open_table
 from bali.tables.table_training import FitOptions, read_training_table
 from bali_benchmarks.faults.campaign import FaultError
 

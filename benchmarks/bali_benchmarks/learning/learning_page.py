@@ -181,22 +181,22 @@ def _notes(name: str) -> str:
     return (
         f"Held-out rows are {N_VALIDATION} more labels, the same for both."
         if name == "mnist"
-        else "A tenth of the labels is held out."
+        else "The model is `bali.surrogate`, which holds nothing out."
     )
 
 
 def _optimisation(lines: Sequence[Line]) -> list[str]:
     rows = []
     for name, (first, queries) in FUNCTIONS.items():
-        for method, title in (("network", "`bali.BoTorchModel`"), ("process", "`SingleTaskGP`")):
+        for method, title in (("network", "`bali.surrogate`"), ("process", "`SingleTaskGP`")):
             own = of(lines, study="optimisation", what=name, method=method)
             at_end = [line["regret"] for line in own if line["evaluations"] == first + queries]
             if at_end:
                 seconds = mean(line["seconds"] for line in own if line["evaluations"] > first)
                 rows.append((name, title, f"{first} + {queries}", _spread(at_end, 3), f"{seconds:.1f}", str(len(at_end))))
     words = (
-        "Both by qLogNEI, one point at a time. The network is 50-50, four members, trained again at every fifth query;"
-        " between that its output layer takes in what was found."
+        "Both by BoTorch's logarithm of the expected improvement, one point at a time. The network is `bali.surrogate`, made"
+        " anew when there is a tenth more rows; between that its output layer takes in what was found."
     )
     return (
         [

@@ -158,7 +158,7 @@ def _step_section(lines: Sequence[Line]) -> list[str]:
         *paragraph(
             "Random images; the two take turns, and the ratio is that of the medians. Adam is torch's fused one. Patches of",
             "the convolutions are not written out: their products are made of products of lines of the images",
-            "(`src/bali/conjugate/patches.py`).",
+            "(`src/bali/conjugate/rows.py`).",
         ),
         "",
         *table(header, rows),

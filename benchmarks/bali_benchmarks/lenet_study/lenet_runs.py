@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from bali.predictive import metrics
-from bali.training.calibration import fit_temperature
-from bali.training.held_out import Part
+from bali.training.calibration import Part, fit_temperature
 from bali_benchmarks import datasets
 from bali_benchmarks.lenet_study import lenet_page as pages
 from bali_benchmarks.lenet_study.lenet import BALI, LEARNING_RATE, METHODS, LenetTask, lenet, lenet_inference, set_rate

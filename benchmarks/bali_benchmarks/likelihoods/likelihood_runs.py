@@ -17,9 +17,9 @@ from sklearn.model_selection import train_test_split
 
 from bali import BALIRegressor
 from bali.predictive import metrics
+from bali.predictive.durations import concordance_of, integrated_brier_of
 from bali.predictive.likelihoods import Weibull, durations
 from bali.predictive.mixtures import RegressionPredictive
-from bali.predictive.survival_scores import concordance_of, integrated_brier_of
 from bali_benchmarks.datasets.storage import data_folder
 from bali_benchmarks.likelihoods import boosted_counts
 from bali_benchmarks.likelihoods.linear_models import COUNT_MODELS, Cox, LinearModel
@@ -158,9 +158,10 @@ def _unemployment(job: Job) -> dict[str, float]:
     }
 
 
-def _bikes(job: Job) -> dict[str, float]:
-    """As published: targets standardised by the training rows; a Gaussian with the prediction's mean and std."""
-    data = _load("uci_regression/bikesharing.npz")
+def _one_split(job: Job) -> dict[str, float]:
+    """As published: targets standardised by the training rows; a Gaussian with the prediction's mean and std. The number of
+    the split is that of the model's seed."""
+    data = _load(f"uci_regression/{job.set}.npz")
     train, test = data["train_index"][0], data["test_index"][0]
     X, y = data["X"], data["y"].astype(float)
     model = BALIRegressor(likelihood="auto" if job.method == "BALI" else "counts", random_state=job.split)
@@ -181,5 +182,6 @@ SETS: dict[str, tuple[tuple[str, ...], int, Callable[[Job], dict[str, float]]]] 
     "noise by a column": (("BALI",), 3, _noise_by_column),
     "constant noise": (("BALI",), N_CONSTANT, _constant_noise),
     "doctor visits": ((*COUNT_MODELS, boosted_counts.NAME, "BALI"), N_SPLITS, _visits),
-    "bikesharing": (("BALI", "BALI counts"), 1, _bikes),
+    "airfoil": (("BALI",), N_SPLITS, _one_split),
+    "bikesharing": (("BALI", "BALI counts"), N_SPLITS, _one_split),
 }

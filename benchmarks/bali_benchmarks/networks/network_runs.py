@@ -53,9 +53,10 @@ def measure(task: NetworkTask, method: str, seed: int, plan: FitPlan, rate: floa
     rows = rows if plan.rows is None else rows.first(plan.rows)
     trained = _trained(task, method, rows, seed, plan, rate)
     return {
-        **scores(trained, rows),
+        **scores(trained.predict, rows),
         "validation_nll": trained.validation_nll,
-        "seconds": trained.seconds,
+        "seconds": trained.seconds.clock,
+        "processor_seconds": trained.seconds.processor,
         "steps": trained.steps,
         **trained.details,
         "n_train": len(rows.train[0]),
@@ -92,7 +93,7 @@ def run(
             line = measure(TASKS[job.task], job.method, job.seed, plan, _rate(job, lines))
             lines.append(append_line(out, job.key | rounded(line)))
             advance(cost)
-    write_page(lines, page)
+    write_page(out, page)
     return lines
 
 
@@ -107,6 +108,12 @@ def _rate(job: NetworkJob, lines: Sequence[Line]) -> float | None:
     return found[0]
 
 
-def write_page(lines: Sequence[Line], page: Path) -> None:
+def scaled_lines(out: Path) -> Path:
+    """Beside the lines of trainings, those with a rule scaled."""
+    return out.with_name(f"{out.stem}-scaled{out.suffix}")
+
+
+def write_page(out: Path, page: Path) -> None:
+    """From all lines that there are."""
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(networks_page.to_markdown(lines), encoding="utf-8")
+    page.write_text(networks_page.to_markdown(read_lines(out), read_lines(scaled_lines(out))), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bali_benchmarks.networks import scaled_rules_page
 from bali_benchmarks.networks.adam_search import (
     DECAYS,
     MOST_SCORES,
@@ -23,14 +24,17 @@ _EMPTY = "–"
 _TITLES = {BALI: "`bali.fit`", ADAM: "Adam", ENSEMBLE: f"{N_NETWORKS} of Adam's"}
 
 
-def to_markdown(lines: Sequence[Line]) -> str:
+def to_markdown(lines: Sequence[Line], scaled: Sequence[Line] = ()) -> str:
+    """`scaled` are lines of trainings with a rule scaled."""
     text = ["# Networks of many kinds", "", *_introduction(lines)]
-    text += ["", *table(("what is wanted", "how it is", ""), bars(lines))]
+    text += ["", *table(("what is wanted", "how it is", ""), [*bars(lines), scaled_rules_page.bar(scaled)])]
     for title, is_extra in (("The ten", False), ("Others", True)):
         tasks = [name for name, task in TASKS.items() if task.is_extra == is_extra and _seeds(lines, name)]
         if tasks:
             text += ["", f"## {title}", "", "### Negative log-likelihood", "", *_likelihoods(lines, tasks)]
             text += ["", "### Other scores", "", *_others(lines, tasks)]
+    if scaled:
+        text += ["", "## Scaled rules", "", *scaled_rules_page.section(scaled)]
     left = [name for name in TASKS if not _seeds(lines, name)]
     if left:
         text += ["", *paragraph(f"Not run yet: {', '.join(f'`{name}`' for name in left)}.")]
@@ -53,7 +57,7 @@ def _introduction(lines: Sequence[Line]) -> list[str]:
             f"after {PATIENCE} scores without a gain ({PATIENCE_REGRESSION} for regressions), or {MOST_SCORES} scores in",
             f"all ({MOST_SCORES_REGRESSION} for regressions); at every score, weights and their moving averages (decays",
             f"{decays}) are candidates. More patience might find a later gain. Its noise of a regression is that of the",
-            "validation rows. Seconds and steps are those of all three rates.",
+            "validation rows. Seconds, of the processor, and steps are those of all three rates.",
         ),
         "",
         *paragraph(
@@ -105,7 +109,7 @@ def _others(lines: Sequence[Line], tasks: Sequence[str]) -> list[str]:
             if of(lines, name, method, "nll") is None:
                 continue
             cells = [_cell(of(lines, name, method, key)) for key in keys]
-            counts = [_whole(of(lines, name, method, key)) for key in ("seconds", "steps")]
+            counts = [_whole(of(lines, name, method, key)) for key in ("processor_seconds", "steps")]
             body.append((f"`{name}`", title, *cells, *counts))
     return table(header, body)
 

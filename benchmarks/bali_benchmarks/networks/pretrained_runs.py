@@ -20,7 +20,7 @@ from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPred
 from bali_benchmarks.lines import append_line, read_lines
 from bali_benchmarks.networks import pretrained_page
 from bali_benchmarks.networks.adam_search import AdamSettings, adam_run, outputs
-from bali_benchmarks.networks.network_fits import FitPlan, TrainedNetwork
+from bali_benchmarks.networks.network_fits import FitPlan
 from bali_benchmarks.networks.network_scores import scores
 from bali_benchmarks.networks.network_tasks import TASKS, NetworkTask
 from bali_benchmarks.networks.task_rows import Rows
@@ -79,7 +79,7 @@ def measure(task: NetworkTask, method: str, seed: int, network: nn.Module, rows:
         predict = make(network, rows, which, seed, is_regression=task.is_regression)
     seconds = time.perf_counter() - start
     start = time.perf_counter()
-    found: dict[str, Any] = scores(TrainedNetwork(predict, seconds, 0, 0.0), rows)
+    found: dict[str, Any] = scores(predict, rows)
     return {
         **found,
         "seconds": seconds,

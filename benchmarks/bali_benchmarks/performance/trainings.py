@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import bali
 from bali.inference.prediction import NetworkPosterior
-from bali.layers.activations import LeakyTanh
+from bali.layers.modules import LeakyTanh
 from bali.predictive.mixtures import ClassPredictive
 
 #: The network of every MNIST measurement.

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ from bali.inference.health import HealthWarning
 from bali.predictive import metrics
 from bali.predictive.mixtures import ClassPredictive
 from bali_benchmarks import datasets
-from bali_benchmarks.reproduce.classifiers import Predict, fit_classifier
+from bali_benchmarks.reproduce.courses import Course, classifier_course
 from bali_benchmarks.reproduce.job import Job, Line
+from bali_benchmarks.reproduce.long_runs import Unfinished, train
 from bali_benchmarks.reproduce.paper_settings import ADAM, CLASSIFICATION, PaperSetting
 from bali_benchmarks.reproduce.pools import Pool, image_pool, split_of, splits_of, standard_pixels, table_pool
 
@@ -34,8 +36,9 @@ from bali_benchmarks.reproduce.pools import Pool, image_pool, split_of, splits_o
 OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 #: Sets with learning curves in the paper.
 CURVES = ("fashion_mnist", "mnist", "telescope", "spam")
-#: Points of a learning curve, and what each is measured with. The paper takes 128 draws, all test and 10,000 training rows.
-N_CHECKS, QUICK_CHECKS, CHECK_SAMPLES, CHECK_ROWS = 20, 4, 32, 2000
+#: Points of a learning curve, and what each is measured with. The paper takes 128 draws, all test and 10,000 training rows,
+#: every ten epochs; those here are denser at the start, where curves change most.
+N_CHECKS, QUICK_CHECKS, CHECK_SAMPLES, CHECK_ROWS = 30, 4, 128, 2000
 #: Of the estimator where only a look is wanted.
 QUICK_DEFAULTS: dict[str, Any] = {"max_iter": 40, "n_members": 2, "n_samples": 16, "hidden_layer_sizes": (32,)}
 #: About the seconds of one core for a step of one member: tables, images.
@@ -76,15 +79,11 @@ def ood_jobs(quick: bool) -> list[Job]:
 
 def run(job: Job) -> list[Line]:
     data, setting = datasets.load(job.name), setting_of(job.name, job.quick).shortened(job.share)
-    start = time.perf_counter()
     others = _other_images(job.name, setting) if job.name in OTHER else None
     if job.split is not None:
-        lines = [default_scores(data, setting, job.split, others, quick=job.quick)]
-    else:
-        n_checks = QUICK_CHECKS if job.quick else N_CHECKS
-        lines = paper_scores(data, setting, job.method, others, n_checks if job.name in CURVES else 0)
-    seconds = round(time.perf_counter() - start, 1)
-    return [line | {"seconds": seconds} for line in lines]
+        return [default_scores(data, setting, job.split, others, quick=job.quick)]
+    n_checks = QUICK_CHECKS if job.quick else N_CHECKS
+    return paper_scores(data, setting, job.method, others, n_checks if job.name in CURVES else 0, keep_in=job.unfinished)
 
 
 def pool_of(data: datasets.Dataset, setting: PaperSetting) -> Pool:
@@ -95,41 +94,45 @@ def pool_of(data: datasets.Dataset, setting: PaperSetting) -> Pool:
 
 
 def paper_scores(
-    data: datasets.Dataset, setting: PaperSetting, method: str, others: NDArray[Any] | None, n_checks: int, seed: int = 0
+    data: datasets.Dataset,
+    setting: PaperSetting,
+    method: str,
+    others: NDArray[Any] | None,
+    n_checks: int,
+    *,
+    seed: int = 0,
+    keep_in: Path | None = None,
 ) -> list[Line]:
     """Test scores and learning curves of every member."""
-    pool = pool_of(data, setting)
-    curves = [Curve(pool, k) for k in range(pool.members)]
-    trained, since = 0.0, time.perf_counter()  # seconds, without those of the checks
-
-    def on_check(step: int, predict: Predict) -> None:
-        nonlocal trained, since
-        trained += time.perf_counter() - since
-        for curve in curves:
-            curve.add(step, trained, predict)
-        since = time.perf_counter()
-
-    adam = ADAM[data.name]
-    checks = check_steps(setting.n_steps, n_checks)
-    predict = fit_classifier(method, pool, setting, adam, seed=seed, checks=checks, on_check=on_check)
+    pool, adam = pool_of(data, setting), ADAM[data.name]
     settings = asdict(setting) | (asdict(adam) if method in ("map", "mc_dropout") else {})
+    course = classifier_course(method, pool, setting, adam, seed=seed)
+    curves, checks = Curves(pool), check_steps(setting.n_steps, n_checks)
+    unfinished = None
+    if keep_in is not None:
+        what = {"method": method, "seed": seed, "shares_rows": pool.shares_rows, "checks": checks}
+        unfinished = Unfinished(keep_in, settings | what)
+    spent = train(course, setting.n_steps, curves, checks, unfinished)
+    start = time.process_time()
     lines = []
     for k, (x, y) in enumerate(zip(pool.x_test, pool.y_test, strict=True)):
-        inside = predict(k, x, setting.n_samples)
-        line = scores(inside, y) | {"settings": settings, "seed": seed}
+        inside = course.predict(k, x, setting.n_samples)
+        line = scores(inside, y) | {"settings": settings, "seed": seed, "shares_rows": pool.shares_rows}
         if checks:
-            line["curve"] = curves[k].points
+            line |= {"curve": curves.points[k], "curve_draws": CHECK_SAMPLES}
         if others is not None:
             outside = standard_pixels(others, split_of(data, setting, 0, published=True))
-            line["ood"] = detection(inside, predict(k, outside, setting.n_samples))
+            line["ood"] = detection(inside, course.predict(k, outside, setting.n_samples))
         lines.append(line)
-    return lines
+    seconds = round(spent + time.process_time() - start, 1)
+    return [line | {"seconds": seconds} for line in lines]
 
 
 def default_scores(
     data: datasets.Dataset, setting: PaperSetting, k: int, others: NDArray[Any] | None, *, quick: bool
 ) -> Line:
     """One split, or seed, by the estimator with its defaults; of the setting only the number of rows counts."""
+    start = time.process_time()
     images = data.image_shape is not None
     split = split_of(data, setting, 0 if images else k, published=images)
     changed = QUICK_DEFAULTS if quick else {}
@@ -141,27 +144,37 @@ def default_scores(
     line = scores(inside, torch.as_tensor(split.y_test)) | {"settings": changed, "steps": model.n_iter_, "seed": k}
     if others is not None:
         line["ood"] = detection(inside, model.pred_dist(others))
-    return line
+    return line | {"seconds": round(time.process_time() - start, 1)}
 
 
-class Curve:
-    """The log-likelihood of some training and test rows of a member as training goes on."""
+class Curves:
+    """The log-likelihoods of some training and test rows of every member as training goes on."""
 
-    def __init__(self, pool: Pool, k: int) -> None:
-        rows = pool.rows[k, :CHECK_ROWS]
-        self.k = k
-        self.parts = {
-            "train": (pool.x[rows], pool.y[rows]),
-            "test": (pool.x_test[k][:CHECK_ROWS], pool.y_test[k][:CHECK_ROWS]),
-        }
-        self.points: dict[str, list[float]] = {"steps": [], "seconds": [], "train": [], "test": []}
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.points: list[dict[str, list[float]]] = [
+            {"steps": [], "seconds": [], "train": [], "test": []} for _ in range(pool.members)
+        ]
 
-    def add(self, step: int, seconds: float, predict: Predict) -> None:
-        self.points["steps"].append(step)
-        self.points["seconds"].append(round(seconds, 3))
-        for part, (x, y) in self.parts.items():
-            value = metrics.log_likelihood(predict(self.k, x, CHECK_SAMPLES), y)
-            self.points[part].append(round(value, 5))
+    def note(self, course: Course, seconds: float) -> None:
+        pool = self.pool
+        for k, points in enumerate(self.points):
+            rows = pool.rows[k, :CHECK_ROWS]
+            x = torch.cat([pool.x[rows], pool.x_test[k][:CHECK_ROWS]])
+            probabilities = course.predict(k, x, CHECK_SAMPLES).component_probabilities  # the same draws for both parts
+            points["steps"].append(course.step)
+            points["seconds"].append(round(seconds, 3))
+            for part, own, y in (
+                ("train", probabilities[:, : len(rows)], pool.y[rows]),
+                ("test", probabilities[:, len(rows) :], pool.y_test[k][:CHECK_ROWS]),
+            ):
+                points[part].append(round(metrics.log_likelihood(ClassPredictive(own), y), 5))
+
+    def noted(self) -> list[dict[str, list[float]]]:
+        return self.points
+
+    def go_on(self, noted: list[dict[str, list[float]]]) -> None:
+        self.points = noted
 
 
 def check_steps(n_steps: int, n_checks: int) -> list[int]:

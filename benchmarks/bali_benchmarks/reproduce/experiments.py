@@ -1,6 +1,7 @@
 """One loop for all experiments: what is not on disk yet is run, each finished job is appended, and the page is written.
 
-Lines of an experiment are in `reproduce-NAME.jsonl`. A job that was stopped while its lines were written is run again.
+Lines of an experiment are in `reproduce-NAME.jsonl`. A job that was stopped while its lines were written is run again. Long
+jobs leave a file in the folder of unfinished runs every few minutes, and go on from there (`long_runs.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 import joblib
 from rich.console import Console
 
-from bali.inference.threads import threads_for
 from bali_benchmarks.lines import append_line, read_lines, write_lines
-from bali_benchmarks.reproduce import classification, pictures, regression, synthetic
+from bali_benchmarks.reproduce import classification, pictures, readings, regression, step_costs, synthetic
 from bali_benchmarks.reproduce.job import Job, Key, Line, key_of, stamped
+from bali_benchmarks.reproduce.long_runs import Unfinished
 from bali_benchmarks.reproduce.results_page import to_markdown
+from bali_benchmarks.threads import threads_for
 from bali_benchmarks.work_bar import work_bar
 
 #: By experiment, its jobs, given whether only a look is wanted. Some experiments look at the same runs as others.
@@ -29,6 +31,8 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Job]]] = {
     "classification": classification.jobs,
     "convergence": classification.convergence_jobs,
     "ood": classification.ood_jobs,
+    "readings": readings.jobs,
+    "steps": step_costs.jobs,
 }
 #: By the experiment that a job names, which has the file of its lines, how it is run.
 RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
@@ -37,6 +41,8 @@ RUNNERS: dict[str, Callable[[Job], list[Line]]] = {
     "local-reparam": synthetic.local_run,
     "regression": regression.run,
     "classification": classification.run,
+    "readings": readings.run,
+    "steps": step_costs.run,
 }
 
 
@@ -65,23 +71,28 @@ def run(
     sets: Collection[str] = (),
     share: float = 1.0,
     n_jobs: int = 1,
+    unfinished: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, list[Line]]:
     """Run what is missing of these experiments in `n_jobs` processes; then write the page of all that there is.
 
     `methods` and `sets` are those wanted, none for all. With a `share` of the paper's steps, runs with as many or more of
     them are not missing; shorter ones are kept beside longer ones, because other methods may have no longer ones.
+    `unfinished` is the folder of what long jobs leave until they are finished, `out / "unfinished"` by default.
     """
+    unfinished = unfinished or out / "unfinished"
     images = page.parent / "images"
     done: dict[Key, float] = {}
     for kind in RUNNERS:
         for line in _complete(_file(out, kind)):
             done[key_of(line)] = max(line["share"], done.get(key_of(line), 0.0))
-    ready = [_ready(job, share, images) for job in jobs(names, methods, sets, quick=quick)]
+    ready = [_ready(job, share, images, unfinished) for job in jobs(names, methods, sets, quick=quick)]
     left = [job for job in ready if done.get(job.key, 0.0) < job.share]
     for job, lines in _with_progress(left, n_jobs, console or Console(stderr=True)):
         for line in lines:
             append_line(_file(out, job.experiment), line)
+        if job.unfinished is not None:
+            Unfinished(job.unfinished, {}).remove()
     every = {kind: [line for line in read_lines(_file(out, kind)) if line["quick"] == quick] for kind in RUNNERS}
     pictures.draw(every, images)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -89,11 +100,12 @@ def run(
     return every
 
 
-def _ready(job: Job, share: float, images: Path) -> Job:
-    """The estimators stop by themselves, and synthetic sets are quick: the others can be shortened."""
-    if job.experiment not in ("regression", "classification") or job.method == "ours" or job.quick:
+def _ready(job: Job, share: float, images: Path, unfinished: Path) -> Job:
+    """The estimators stop by themselves, and synthetic sets are quick: the others can be shortened, and are kept."""
+    if job.experiment not in ("regression", "classification", "readings") or job.method == "ours" or job.quick:
         return replace(job, images=images)
-    return replace(job, images=images, share=share, cost=max(1, round(share * job.cost)))
+    cost = max(1, round(share * job.cost))
+    return replace(job, images=images, share=share, cost=cost, unfinished=unfinished / f"{job.title}-{share:g}.run")
 
 
 def _file(out: Path, name: str) -> Path:

@@ -25,10 +25,17 @@ class Job:
     images: Path | None = field(default=None, compare=False)
     #: Of the paper's number of steps.
     share: float = field(default=1.0, compare=False)
+    #: The file that it can be gone on from if it is killed; None: it is begun again.
+    unfinished: Path | None = field(default=None, compare=False)
 
     @property
     def key(self) -> Key:
         return (self.experiment, self.name, self.method, self.split, self.quick)
+
+    @property
+    def title(self) -> str:
+        """As a file may be called."""
+        return "-".join([self.experiment, self.name, self.method, *([] if self.split is None else [str(self.split)])])
 
 
 def key_of(line: Line) -> Key:

@@ -40,6 +40,9 @@ class PaperSetting:
     max_rows: int | None = None  # a run that is only a look takes the first rows of each split
     noise_floor: float = NOISE_FLOOR
     output_noise_floor: float = OUTPUT_NOISE_FLOOR
+    init_std: float = INIT_STD
+    rate_drop: float = RATE_DROP
+    target_noise: bool = True  # targets start from the sampled outputs
 
     def quick(self) -> PaperSetting:
         """Few steps on few rows: to see that everything works, not for the figures."""
@@ -60,7 +63,7 @@ class PaperSetting:
     def rate_at(self, step: int) -> float:
         """β of a step, counted from 1."""
         drops = sum(step > share * self.n_steps for share in RATE_DROPS_AT)
-        return self.ema_rate / RATE_DROP**drops
+        return self.ema_rate / self.rate_drop**drops
 
     def unit_variances(self, sizes: Sequence[int]) -> dict[str, float]:
         """By layer name, the variance of a layer's own weights that stands for 1 in the paper."""

@@ -1,9 +1,8 @@
-"""All splits (or seeds) of a data set as stacked members, trained together with the paper's settings."""
+"""All splits (or seeds) of a data set as stacked members, to be trained together."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +12,8 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from bali.estimators.mlp import draw_initial_weights, stacked_mlp
-from bali.inference.layerwise import LayerwiseInference
-from bali.inference.settings import Reparam
-from bali.predictive.likelihoods import Categorical, Gaussian
-from bali_benchmarks.baselines.training import batches
 from bali_benchmarks.datasets import Dataset, Split
-from bali_benchmarks.reproduce.paper_settings import INIT_STD, PaperSetting
-
-#: Told the number of steps done and the inference as it stands.
-OnStep = Callable[[int, LayerwiseInference], None]
+from bali_benchmarks.reproduce.paper_settings import PaperSetting
 
 
 @dataclass(frozen=True)
@@ -38,6 +29,8 @@ class Pool:
     n_classes: int  # 0 for regression
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    #: Members have the same rows and see them in the same mini-batches: what they have in common is computed once.
+    shares_rows: bool = False
 
     @property
     def members(self) -> int:
@@ -46,6 +39,12 @@ class Pool:
     @property
     def n_data(self) -> int:
         return self.rows.shape[1]
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (K, B, D) and targets of row numbers (K, B); of those that all members share (1, B), inputs (B, D)."""
+        if self.shares_rows:
+            return self.x[rows[0]], self.y[rows[0]].expand(self.members, -1)
+        return self.x[rows], self.y[rows]
 
 
 def split_of(data: Dataset, setting: PaperSetting, k: int, *, published: bool) -> Split:
@@ -75,11 +74,12 @@ def table_pool(splits: Sequence[Split], n_classes: int) -> Pool:
 
 
 def image_pool(split: Split, n_seeds: int, n_classes: int) -> Pool:
-    """A given split for all seeds; all pixels share one mean and one scale."""
+    """A given split for all seeds, which differ in initial weights and draws, not in the order of mini-batches; all pixels
+    share one mean and one scale."""
     x, x_test = (standard_pixels(pixels, split) for pixels in (split.X_train, split.X_test))
     y, y_test = torch.as_tensor(split.y_train), torch.as_tensor(split.y_test)
     rows = torch.arange(len(y)).expand(n_seeds, -1)
-    return Pool(x, y, rows, [x_test] * n_seeds, [y_test] * n_seeds, n_classes)
+    return Pool(x, y, rows, [x_test] * n_seeds, [y_test] * n_seeds, n_classes, shares_rows=True)
 
 
 def standard_pixels(pixels: NDArray[Any], split: Split) -> Tensor:
@@ -95,38 +95,3 @@ def _standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[Tensor, Tens
 
 def _float32(values: NDArray[Any]) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float32)
-
-
-def fit_bali(
-    pool: Pool, setting: PaperSetting, *, seed: int = 0, reparam: Reparam = "weight", on_step: OnStep | None = None
-) -> LayerwiseInference:
-    """Every member trained for all steps, side by side."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = [pool.x.shape[1], *setting.hidden, pool.n_classes or 1]
-    unit = setting.unit_variances(sizes)
-    network = stacked_mlp(pool.members, sizes, setting.activation)
-    draw_initial_weights(network, {name: INIT_STD**2 * v for name, v in unit.items()}, generator)
-    inference = LayerwiseInference(
-        network,
-        Categorical() if pool.n_classes else Gaussian(),
-        pool.n_data,
-        step_size=setting.step_size,
-        prior_variance={name: setting.prior_variance * v for name, v in unit.items()},
-        noise_floor=setting.noise_floor,
-        output_noise_floor=setting.output_noise_floor,
-        effective_size=setting.effective_share * pool.n_data,
-        reparam=reparam,
-        generator=generator,
-    )
-    for step, (x, y) in zip(range(1, setting.n_steps + 1), _batches(pool, setting.batch_size, generator), strict=False):
-        inference.step(x, y, setting.rate_at(step))
-        if on_step is not None:
-            on_step(step, inference)
-    return inference
-
-
-def _batches(pool: Pool, size: int | None, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows (K, B, D) and targets without end; all rows need no shuffling."""
-    if size is None or size >= pool.n_data:
-        return itertools.repeat((pool.x[pool.rows], pool.y[pool.rows]))
-    return ((pool.x[rows], pool.y[rows]) for rows in batches(pool.rows, size, generator))

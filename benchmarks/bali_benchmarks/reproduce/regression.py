@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +22,11 @@ from bali.inference.layerwise import LayerwiseInference
 from bali.predictive import metrics
 from bali.predictive.mixtures import RegressionPredictive
 from bali_benchmarks import datasets
+from bali_benchmarks.reproduce.courses import BaliCourse
 from bali_benchmarks.reproduce.job import Job, Line
+from bali_benchmarks.reproduce.long_runs import NoWatch, Unfinished, train
 from bali_benchmarks.reproduce.paper_settings import REGRESSION, PaperSetting
-from bali_benchmarks.reproduce.pools import Pool, fit_bali, split_of, splits_of, table_pool
+from bali_benchmarks.reproduce.pools import Pool, split_of, splits_of, table_pool
 
 METHODS = ("paper", "paper-random", "ours")
 #: Of the estimator where only a look is wanted.
@@ -57,16 +60,23 @@ def run(job: Job) -> list[Line]:
     data, setting = datasets.load(job.name), setting_of(job)
     if job.split is not None:
         return [default_scores(data, setting, job.split, quick=job.quick)]
-    return paper_scores(data, setting, published=job.method == "paper")
+    return paper_scores(data, setting, published=job.method == "paper", keep_in=job.unfinished)
 
 
-def paper_scores(data: datasets.Dataset, setting: PaperSetting, *, published: bool, seed: int = 0) -> list[Line]:
+def paper_scores(
+    data: datasets.Dataset, setting: PaperSetting, *, published: bool, seed: int = 0, keep_in: Path | None = None
+) -> list[Line]:
     """Test scores of every split in the units of the targets."""
-    start = time.perf_counter()
     pool = table_pool(splits_of(data, setting, published=published), 0)
-    inference = fit_bali(pool, setting, seed=seed)
+    course = BaliCourse(pool, setting, seed=seed)
+    unfinished = None
+    if keep_in is not None:
+        unfinished = Unfinished(keep_in, asdict(setting) | {"published": published, "seed": seed})
+    spent = train(course, setting.n_steps, NoWatch(), unfinished=unfinished)
+    start = time.process_time()
+    inference = course.inference
     lines = [scores(member_predictive(inference, pool, k, setting.n_samples), y) for k, y in enumerate(pool.y_test)]
-    seconds = round(time.perf_counter() - start, 1)
+    seconds = round(spent + time.process_time() - start, 1)
     return [line | {"settings": asdict(setting), "seed": seed, "seconds": seconds} for line in lines]
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bali_benchmarks.reproduce import classification_page, regression_page, synthetic_page
+from bali_benchmarks.reproduce import (
+    classification_page,
+    readings_page,
+    regression_page,
+    step_costs,
+    synthetic_page,
+    verdicts,
+)
 from bali_benchmarks.reproduce.job import Line
 from bali_benchmarks.reproduce.markdown import table, wrapped
 from bali_benchmarks.reproduce.summary import ALLOWED
@@ -16,16 +23,19 @@ SECTIONS: list[tuple[str, Callable[[Every], list[str]]]] = [
     ("bbb-synthetic", synthetic_page.bayes_by_backprop),
     ("local-reparam", synthetic_page.local_reparametrisation),
     ("regression", regression_page.section),
+    ("readings", readings_page.section),
     ("classification", classification_page.benchmark),
     ("classification", classification_page.convergence),
     ("classification", classification_page.local_reparametrisation),
     ("classification", classification_page.out_of_distribution),
+    ("steps", step_costs.section),
 ]
 
 
 def to_markdown(rows: Every, *, quick: bool = False) -> str:
     """Sections of the experiments that have been run; it says nothing that is not in the rows or in the paper."""
-    lines = ["# The paper's experiments", "", *_introduction(quick)]
+    opening = verdicts.section(rows)
+    lines = ["# The paper's experiments", "", *_introduction(quick), *(["", *opening] if opening else [])]
     for name, section in SECTIONS:
         written = section(rows) if rows.get(name) else []
         lines += ["", *written] if written else []

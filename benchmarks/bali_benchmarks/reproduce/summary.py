@@ -60,6 +60,11 @@ def of_one_length(rows: Sequence[Line], name: str, methods: Sequence[str]) -> li
     return [row for row in own if row["share"] == max(common, default=None)]
 
 
+def length(rows: Sequence[Line]) -> str:
+    """The share of the paper's steps that these runs have, the least of them."""
+    return f"{100 * min(row['share'] for row in rows):.3g} %"
+
+
 def by_split(rows: Sequence[Line], name: str, method: str, metric: str) -> dict[int, float]:
     return {row["split"]: row[metric] for row in rows if row["set"] == name and row["method"] == method and metric in row}
 
@@ -70,15 +75,16 @@ def figure_of(rows: Sequence[Line], name: str, method: str, metric: str) -> Figu
 
 def unfinished(rows: Sequence[Line], planned: Mapping[str, int], methods: Sequence[str]) -> str:
     """What has fewer splits than planned, or fewer steps than the paper, as a sentence; empty where nothing has."""
-    found = []
+    found: dict[str, list[str]] = {}
     for name, n_splits in planned.items():
         for method in methods:
             own = [row for row in rows if row["set"] == name and row["method"] == method]
             if own and len(own) < n_splits:
-                found.append(f"{name} `{method}` {len(own)} of {n_splits} splits")
+                found.setdefault(f"{name} {len(own)} of {n_splits} splits", []).append(f"`{method}`")
             if own and own[0]["share"] < 1.0:
-                found.append(f"{name} `{method}` {100 * own[0]['share']:.3g} % of the steps")
-    return f"Not in full: {', '.join(found)}." if found else ""
+                found.setdefault(f"{name} {length(own)} of the steps", []).append(f"`{method}`")
+    parts = [f"{what} ({', '.join(which)})" for what, which in found.items()]
+    return f"Not in full: {'; '.join(parts)}." if parts else ""
 
 
 def paired_difference(rows: Sequence[Line], name: str, metric: str, method: str, other: str) -> Figure | None:

@@ -21,6 +21,14 @@ def _error(line: Line) -> float:
     return float(line["fit_train"]) if line["task"] == "regression" else 1.0 - float(line["fit_train"])
 
 
+def underfits(line: Line, bali: Line) -> bool:
+    return _error(line) > UNDERFITS * _error(bali)
+
+
+def is_overconfident(line: Line, bali: Line) -> bool:
+    return bool(line["std_outside"] * OVERCONFIDENT < bali["std_outside"])
+
+
 def _scores(line: Line) -> list[str]:
     keys = ("fit_train", "fit_test", "log_likelihood_test", "calibration_test", "std_inside", "std_outside")
     return [f"{line[key]:.3f}" for key in keys]
@@ -70,8 +78,7 @@ def bayes_by_backprop(every: Rows) -> list[str]:
         other = bali.get(row["set"])
         verdicts = [EMPTY, EMPTY]
         if other is not None:
-            underfits = _error(row) > UNDERFITS * _error(other)
-            verdicts = [yes_or_no(underfits), yes_or_no(row["std_outside"] * OVERCONFIDENT < other["std_outside"])]
+            verdicts = [yes_or_no(underfits(row, other)), yes_or_no(is_overconfident(row, other))]
         body.append([row["set"], f"{row['kl_weight']:g}", *_scores(row), *verdicts])
     header = ["set", "KL weight", *_HEADER, "underfits", "overconfident"]
     return ["## Bayes by backprop", "", wrapped(text), "", *table(header, body), *_images(rows, "bbb")]

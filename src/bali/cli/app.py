@@ -13,6 +13,7 @@ from bali.cli.predict import predict
 from bali.cli.query import query
 from bali.cli.report import report
 from bali.cli.serve import serve
+from bali.cli.update import update
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -22,7 +23,7 @@ def main() -> None:
     """Bayesian neural networks by layerwise inference (BALI)."""
 
 
-for command in (fit, predict, query, evaluate, report, serve):
+for command in (fit, predict, query, update, evaluate, report, serve):
     app.command()(command)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bali.cli.options import Encoding, File, Json, Model, Quiet, Samples
 from bali.cli.predict import extra_columns, missing_columns
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.talk import Encoding, File, Json, Model, Quiet, Samples, Talk, failing_cleanly
 from bali.tables.errors import TableError, plural, quoted
 
 
@@ -18,17 +17,14 @@ def evaluate(
 ) -> None:
     """Score a model on a file that has the target."""
     from bali.cli.terminal_progress import row_counter
-    from bali.tables.encoder import Surprises
-    from bali.tables.noted_warnings import noted_warnings
+    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
-    from bali.tables.table_model import load_table_model
+    from bali.tables.table_model import load_table_model, noted_warnings
     from bali.tables.table_scores import MEANINGS, Scores
 
     talk = Talk(as_json=as_json, quiet=quiet)
     with failing_cleanly():
-        trained = load_table_model(model)
-        if samples is not None:
-            trained.estimator.set_params(n_samples=samples)
+        trained = load_table_model(model, samples)
         table, target = open_table(file, encoding), trained.target
         missing_columns(table, [*trained.columns, *target.columns])
         notes = extra_columns(table, trained, [])

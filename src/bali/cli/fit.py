@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bali.cli.options import Encoding, File, Json, Quiet
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.talk import Encoding, File, Json, Quiet, Talk, failing_cleanly
 from bali.tables.errors import TableError, plural, quoted
 
 if TYPE_CHECKING:

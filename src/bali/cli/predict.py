@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bali.cli.options import Encoding, File, Json, Model, Quiet, Samples
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.talk import Encoding, File, Json, Model, OutRows, Quiet, Samples, failing_cleanly, talk_beside_rows
+from bali.tables.complete_writes import STDOUT
 from bali.tables.errors import TableError, plural, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bali.tables.encoder import Surprises
+    from bali.tables.cells import Surprises
     from bali.tables.opening import Table
     from bali.tables.table_model import TableModel
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 def predict(
     model: Model,
     file: File,
-    out: Annotated[
-        str, typer.Option(help="CSV or Parquet file to write, by its ending; - for standard output.")
-    ] = "predictions.csv",
+    out: OutRows = "predictions.csv",
     coverage: Annotated[
         float, typer.Option(min=0.01, max=0.999, help="Probability that an interval holds the value.")
     ] = 0.9,
@@ -53,25 +51,19 @@ def predict(
     entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
     """
     from bali.cli.terminal_progress import row_counter
-    from bali.tables.encoder import Surprises
-    from bali.tables.noted_warnings import noted_warnings
+    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
-    from bali.tables.table_model import load_table_model
-    from bali.tables.writing import STDOUT, prediction_writer, without_formulas
+    from bali.tables.table_model import load_table_model, noted_warnings
+    from bali.tables.writing import prediction_writer, without_formulas
 
-    if as_json and out == STDOUT:
-        raise typer.BadParameter("predictions and --json cannot both go to standard output", param_hint="--out")
-    talk = Talk(as_json=as_json, quiet=quiet, to_stderr=out == STDOUT)
+    talk = talk_beside_rows(out, "predictions", as_json=as_json, quiet=quiet)
     with failing_cleanly():
         started = time.perf_counter()
-        trained = load_table_model(model)
-        if samples is not None:
-            trained.estimator.set_params(n_samples=samples)
+        trained = load_table_model(model, samples)
         if at and trained.target.task != "durations":
             raise TableError(f"--at is for durations, and {shown(trained.target.name)} makes a {trained.target.task} model")
         table = open_table(file, encoding)
-        if out != STDOUT:
-            _check_output(out, file, model)
+        check_output(out, file, model)
         missing_columns(table, [*trained.columns, *([id_column] if id_column else [])])
         talk.notes(extra_columns(table, trained, [id_column] if id_column else []))
         surprises, n_rows = Surprises(), 0
@@ -101,7 +93,7 @@ def predictions(
     """Row names and predictions, piece by piece."""
     import pandas as pd
 
-    from bali.tables.prediction_columns import prediction_columns
+    from bali.tables.writing import prediction_columns
 
     names = [id_column] if id_column else []
     wanted = dict.fromkeys([*names, *model.columns])
@@ -130,9 +122,9 @@ def extra_columns(table: Table, model: TableModel, also_used: list[str]) -> list
     return [f"columns that the model does not use are ignored: {quoted(extra)}"] if extra else []
 
 
-def _check_output(out: str, file: Path, model: Path) -> None:
+def check_output(out: str, file: Path, model: Path) -> None:
     from bali.files import real
     from bali.tables.table_model import model_path
 
-    if real(Path(out)) in (real(file), real(model_path(model))):
+    if out != STDOUT and real(Path(out)) in (real(file), real(model_path(model))):
         raise TableError(f"--out {out!r} would overwrite what is read; name another file")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bali.cli.options import Encoding, File, Json, Model, Quiet, Samples
-from bali.cli.predict import missing_columns
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.predict import check_output, missing_columns
+from bali.cli.talk import Encoding, File, Json, Model, OutRows, Quiet, Samples, failing_cleanly, talk_beside_rows
+from bali.tables.complete_writes import STDOUT
 from bali.tables.errors import TableError, plural, shown
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def query(
     model: Model,
     file: File,
     n: Annotated[int, typer.Option("-n", min=1, help="How many rows to label.")] = 10,
-    out: Annotated[
-        str, typer.Option(help="CSV or Parquet file to write, by its ending; - for standard output.")
-    ] = "to-label.csv",
+    out: OutRows = "to-label.csv",
     method: Annotated[str, typer.Option(help="What labels should tell about: epig, bald, batchbald or variance.")] = "epig",
     target: Annotated[
         Path | None,
@@ -48,24 +46,19 @@ def query(
     """
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model
-    from bali.tables.writing import STDOUT, prediction_writer
+    from bali.tables.writing import prediction_writer
     from bali.training.active import query_predictive
 
     if method not in METHODS:
         raise typer.BadParameter(f"there are {', '.join(METHODS)}; got {method!r}", param_hint="--method")
-    if as_json and out == STDOUT:
-        raise typer.BadParameter("rows and --json cannot both go to standard output", param_hint="--out")
-    talk = Talk(as_json=as_json, quiet=quiet, to_stderr=out == STDOUT)
+    talk = talk_beside_rows(out, "rows", as_json=as_json, quiet=quiet)
     with failing_cleanly():
         started = time.perf_counter()
-        trained = load_table_model(model)
-        if samples is not None:
-            trained.estimator.set_params(n_samples=samples)
+        trained = load_table_model(model, samples)
         if method == "variance" and trained.target.task == "classification":
             raise TableError("--method variance is for numbers; for classes take epig, batchbald or bald")
         table = open_table(file, encoding)
-        if out != STDOUT and Path(out).resolve() == file.resolve():
-            raise TableError(f"--out {out!r} would overwrite what is read; name another file")
+        check_output(out, file, model)
         frame, pool = _predicted(table, trained)
         if n > len(frame):
             raise TableError(f"{table.source.name} has {plural(len(frame), 'row')}, of which {n} cannot be chosen")

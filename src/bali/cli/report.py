@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bali.cli.options import Json, Model, Quiet
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.talk import Json, Model, Quiet, Talk, failing_cleanly
 from bali.files import real
 from bali.tables.complete_writes import complete_file
 from bali.tables.errors import TableError

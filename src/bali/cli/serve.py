@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bali.cli.options import Model, Quiet
-from bali.cli.talk import Talk, failing_cleanly
+from bali.cli.talk import Model, Quiet, Talk, failing_cleanly
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""What the commands say and where: results on standard output, the rest on standard error.
+"""What the commands take and say: shared arguments; results on standard output, the rest on standard error.
 
 Exit codes: 0 done; 1 bad input, with one line on standard error; 2 wrong usage; 130 interrupted.
 """
@@ -11,12 +11,26 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from bali.tables.complete_writes import STDOUT
 from bali.tables.errors import TableError
+
+Model = Annotated[
+    Path, typer.Argument(help="What `bali fit` wrote: the folder, or the model.bali in it.", show_default=False)
+]
+File = Annotated[Path, typer.Argument(help="A CSV (also .gz) or Parquet file; - for standard input.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")]
+Encoding = Annotated[str, typer.Option(help="Text encoding of a CSV file, for example latin-1.")]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=1, help="Weight samples per prediction; fewer are faster. Default: as trained.", show_default=False),
+]
+OutRows = Annotated[str, typer.Option(help="CSV or Parquet file to write, by its ending; - for standard output.")]
 
 BAD_INPUT, INTERRUPTED = 1, 130
 
@@ -49,6 +63,13 @@ class Talk:
         """The JSON object, if it was asked for."""
         if self.as_json:
             typer.echo(json.dumps(content, indent=2))
+
+
+def talk_beside_rows(out: str, rows: str, *, as_json: bool, quiet: bool) -> Talk:
+    """That of a command which writes rows to `out`: where that is standard output, there is room for nothing else."""
+    if as_json and out == STDOUT:
+        raise typer.BadParameter(f"{rows} and --json cannot both go to standard output", param_hint="--out")
+    return Talk(as_json=as_json, quiet=quiet, to_stderr=out == STDOUT)
 
 
 @contextmanager

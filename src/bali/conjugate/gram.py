@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bali.conjugate.patches import Patches
-from bali.conjugate.rows import Tokens
+from bali.conjugate.rows import Patches, Tokens
 from bali.conjugate.symmetric import Dense, Symmetric
 
 #: The inputs of a layer, as the rows of a regression; those that are no plain tensors know their products themselves.
@@ -21,7 +20,7 @@ Rows = Tensor | Patches | Tokens
 #: From this width on, copies of the rows cost more than separate calls for the column of ones.
 _WIDE = 128
 #: Narrower strips than this do not use the processor well; more of them than this save nothing more.
-_STRIP_WIDTH, _MOST_STRIPS = 128, 4
+_STRIP_WIDTH, _MOST_STRIPS = 64, 8
 #: Widths of narrow rows are made multiples of this.
 _LIKED = 4
 

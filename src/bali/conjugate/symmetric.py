@@ -2,7 +2,7 @@
 
 Whoever holds one need not ask which it is. As precisions R⁻¹ = C Cᵀ they are factored when that is first asked for, through
 the gate of `linalg.cholesky`, and the factor is kept: distributions that share a precision share its factor. What only
-densities, predictions and reports ask of a precision is in `precisions.py`.
+densities, predictions and reports ask of a precision is in `mniw.py`.
 """
 
 from __future__ import annotations

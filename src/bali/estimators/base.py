@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -20,12 +20,12 @@ from torch import Tensor
 
 from bali.estimators import defaults
 from bali.estimators.distributional import Array
-from bali.estimators.encodings import Encoding, distinct
+from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
 from bali.inference.prediction import MOST_SAMPLES
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
@@ -37,10 +37,27 @@ from bali.training.table_fit import Candidate, Progress, TableFit, train_table
 _ENOUGH_ROWS = 20_000
 
 
+class TrainedRows(NamedTuple):
+    """What a posterior was trained on."""
+
+    encoded: list[Tensor]  # rows as each of its stacks sees them
+    targets: Tensor
+    weight: Tensor
+    held_out: Tensor  # (G, n)
+
+
+class KnownWays(NamedTuple):
+    """Of a model beside another one: ways of seeing rows that were found before, and the targets they may be learnt from."""
+
+    encodings: list[Encoding]
+    targets: Tensor
+
+
 class BALIEstimator(FittedTable):
     """What regressor and classifier share. See `BALIRegressor` for the parameters."""
 
     _stream: Stream | None
+    _known_ways: KnownWays | None = None
 
     def __init__(
         self,
@@ -49,6 +66,7 @@ class BALIEstimator(FittedTable):
         *,
         likelihood: str = "auto",
         n_bins: int | None = None,
+        near_rows: bool | None = None,
         step_size: float = 1.0,
         prior_variance: float = 30.0,
         batch_size: int | None = None,
@@ -66,6 +84,7 @@ class BALIEstimator(FittedTable):
         self.activation = activation
         self.likelihood = likelihood
         self.n_bins = n_bins
+        self.near_rows = near_rows
         self.step_size = step_size
         self.prior_variance = prior_variance
         self.batch_size = batch_size
@@ -120,10 +139,27 @@ class BALIEstimator(FittedTable):
         values = self._values(y_all, learn=not go_on)
         rows, values, weight = merged_rows(rows[weight > 0], values[weight > 0], weight[weight > 0])
         defaults.warn_of_few_rows(len(rows))
+        deadline = None if time_limit is None else started + 0.8 * time_limit
+        self._train(rows, values, weight, deadline, on_step, go_on=go_on)
+        self.health().warn(stacklevel=3)
+        return self
+
+    def _train(
+        self,
+        rows: Array,
+        values: Array,
+        weight: Array,
+        deadline: float | None,  # of time.monotonic
+        on_step: Callable[[Progress], None] | None,
+        *,
+        go_on: bool,
+        held_out: Tensor | None = None,
+    ) -> TrainedRows:
+        """From distinct rows to the posterior; `held_out` where it is known which rows are."""
         if not go_on:
             self._start(rows, values, weight)
         recipe = self.recipe_
-        held_out = self._held_out(rows, values, weight)
+        held_out = self._held_out(rows, values, weight) if held_out is None else held_out
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
         found = train_table(
@@ -135,7 +171,7 @@ class BALIEstimator(FittedTable):
             held_out,
             recipe.seed,
             n_jobs=self._n_jobs(),
-            deadline=None if time_limit is None else started + 0.8 * time_limit,
+            deadline=deadline,
             on_step=on_step,
         )
         kept = [candidates[i] for i in found.kept]
@@ -155,10 +191,9 @@ class BALIEstimator(FittedTable):
             warnings.warn(
                 f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.health().warn(stacklevel=3)
-        return self
+        return TrainedRows([c.x for c in kept], t, w, held_out)
 
     def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
         """Groups (G, n) of held-out rows, as shares of their weights."""
@@ -176,10 +211,15 @@ class BALIEstimator(FittedTable):
             for encoding, stack, posterior in zip(self.encodings_, recipe.stacks, self.posterior_.stacks, strict=True):
                 likelihood, sizes = LIKELIHOODS[stack.likelihood](), stack.layer_sizes[1:]
                 start = [layer.mean.to(self._dtype) for layer in posterior.layers]
-                x, offset = self._encoded(encoding, rows), self.posterior_.offset
+                x, offset = self._encoded(encoding, rows, self._near_targets(t)), self.posterior_.offset
                 found.append(Candidate(encoding.name, x, sizes, likelihood, recipe.course, offset, start))
             return self.encodings_, found
-        ways = distinct([Encoding.learn(rows, n_bins, weight) for n_bins in recipe.bins])
+        near_targets = self._near_targets(t) if recipe.near_rows else None
+        ways = (
+            self._known_ways.encodings
+            if self._known_ways
+            else ways_to_try(rows, self._scaled(rows), weight, recipe.bins, near_targets, recipe.seed)
+        )
         for name in recipe.likelihoods:
             likelihood, offset = LIKELIHOODS[name](), None
             n_outputs = self._n_network_outputs(likelihood, t)
@@ -189,8 +229,8 @@ class BALIEstimator(FittedTable):
                 offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
             for encoding, hidden, course, shown in self._ways(ways):
                 label = shown if len(recipe.likelihoods) == 1 else f"{name}, {shown}"
-                x = self._encoded(encoding, rows)
-                found.append(Candidate(label, x, (*hidden, n_outputs), likelihood, course, offset))
+                x, sizes = self._encoded(encoding, rows, near_targets), (*hidden, n_outputs)
+                found.append(Candidate(label, x, sizes, likelihood, course, offset))
                 encodings.append(encoding)
         return encodings, found
 
@@ -204,6 +244,10 @@ class BALIEstimator(FittedTable):
             found.append((encodings[0], hidden, rough, f"{encodings[0].name}, rough"))
         return [*found, (encodings[0], (), course, "a linear model")] if hidden else found
 
+    def _near_targets(self, t: Tensor) -> Array:
+        """What is averaged of near rows, (n, T)."""
+        return (self._known_ways.targets if self._known_ways else t).double().cpu().numpy()
+
     def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
         return int(likelihood.n_outputs(t))
 
@@ -211,8 +255,8 @@ class BALIEstimator(FittedTable):
         """The course of the training, as attributes."""
         names = {cls: name for name, cls in LIKELIHOODS.items()}
         stacks = tuple(
-            Stack(names[type(c.likelihood)], tuple(p.sizes), tuple(layer.prior_variance for layer in p.layers))
-            for c, p in zip(kept, found.posteriors, strict=True)
+            Stack(names[type(c.likelihood)], tuple(p.sizes), tuple(layer.prior_variance for layer in p.layers), e.n_near)
+            for c, p, e in zip(kept, found.posteriors, self.encodings_, strict=True)
         )
         self.recipe_ = self.recipe_.with_stacks(stacks)
         self.candidate_scores_ = found.scores
@@ -242,11 +286,12 @@ class BALIEstimator(FittedTable):
             torch.zeros(1, device=self._device)
         except (RuntimeError, AssertionError, TypeError) as error:  # torch's own messages list every kind of device
             raise ValueError(f"device must be 'auto', 'cpu' or another that torch has here, got {self.device!r}") from error
+        if self.near_rows not in (None, True, False):
+            raise ValueError(f"near_rows must be True, False or None, got {self.near_rows!r}")
         if self.n_bins is not None and self.n_bins < 0:
             raise ValueError(f"n_bins must be 0 or more, got {self.n_bins}")
-        fraction = self.validation_fraction
-        if fraction is not None and not 0.0 <= fraction < 1.0:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {fraction}")
+        if self.validation_fraction is not None and not 0.0 <= self.validation_fraction < 1.0:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
 
     def _n_jobs(self) -> int:
         """scikit-learn's convention, where −1 is one for each core; None is as many as torch uses."""
@@ -301,7 +346,8 @@ class BALIEstimator(FittedTable):
             self.encodings_ = [Encoding.learn(rows, 0, weight)]
             self.n_iter_, self.n_seen_, self.refused_, self.loss_curve_ = 0, 0.0, 0, []
             self.validation_steps_, self.validation_scores_, self.candidate_scores_ = [], [], {}
-        batch = self._encoded(self.encodings_[0], rows), self._target_tensor(values), self._tensor(weight)
+        t, w = self._target_tensor(values), self._tensor(weight)
+        batch = self._encoded(self.encodings_[0], rows, self._near_targets(t)), t, w
         self._stream = stream = getattr(self, "_stream", None) or self._new_stream(batch, first=first)
         stream.n_seen *= 1.0 - forget
         self._watch(-stream.step(*batch))

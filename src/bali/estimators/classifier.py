@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional
 
 from bali.estimators.base import BALIEstimator
-from bali.estimators.distributional import ClassificationEstimator
+from bali.estimators.distributional import Array, ClassificationEstimator
 from bali.estimators.model_schema import BALI_CLASSIFIER
 
 
@@ -27,3 +28,7 @@ class BALIClassifier(ClassificationEstimator, BALIEstimator):
 
     def _n_network_outputs(self, likelihood: Any, t: Tensor) -> int:
         return len(self.classes_)
+
+    def _near_targets(self, t: Tensor) -> Array:
+        """Frequencies of all classes but the first, which is what they leave."""
+        return functional.one_hot(t, len(self.classes_))[:, 1:].double().cpu().numpy()

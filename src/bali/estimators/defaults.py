@@ -13,6 +13,10 @@ FEW_ROWS = 10
 MANY_COLUMNS = 100
 #: Rows that a bin should have at least, bins of all columns together at most, and those below which they are not tried.
 ROWS_PER_BIN, MOST_BINS, LEAST_BINS = 10, 320, 4
+#: Rows among which some are near to others; from the larger number on, looking for them costs more than learning.
+LEAST_NEAR, MOST_NEAR = 1000, 50_000
+#: Targets, or classes, that near rows' averages are shown of.
+MOST_NEAR_TARGETS = 10
 #: So few columns are few.
 FEW_COLUMNS = 3
 #: From so many rows on, there is more to learn than a small network can.
@@ -48,6 +52,11 @@ def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
     most = 16 if n_rows < MORE_ROWS else 32
     found = min(most, n_rows // ROWS_PER_BIN, MOST_BINS // n_columns)
     return (0,) if n_columns >= MANY_COLUMNS or found < LEAST_BINS else (0, found)
+
+
+def tries_near_rows(n_rows: int, n_columns: int, n_outputs: int) -> bool:
+    """Whether what near rows say is a way of seeing the table that is tried."""
+    return LEAST_NEAR <= n_rows <= MOST_NEAR and n_columns < MANY_COLUMNS and n_outputs <= MOST_NEAR_TARGETS
 
 
 def prior_factors(n_columns: int) -> tuple[float, ...]:

@@ -169,6 +169,10 @@ class RegressionEstimator(RegressorMixin, DistributionalEstimator):  # type: ign
         scale, shift = (torch.as_tensor(a, dtype=kind, device=self._device) for a in (self.target_scale_, self.target_mean_))
         return predictive.affine(scale, shift)
 
+    def _original_chunks(self, X: ArrayLike) -> Iterator[RegressionPredictive]:
+        """Predictions in the units of y, for some rows after the other."""
+        return (self._original(chunk) for chunk in self._chunks(X))
+
     def pred_dist(self, X: ArrayLike) -> RegressionPredictive:
         """The predictive distribution of new observations at the rows of X, in the units of y."""
         return self._original(self._standard_dist(X))
@@ -176,8 +180,7 @@ class RegressionEstimator(RegressorMixin, DistributionalEstimator):  # type: ign
     def _gather(self, X: ArrayLike, *parts: Callable[[RegressionPredictive], Tensor]) -> list[Array]:
         """Rows of some summaries of the prediction, chunk by chunk; outputs (n, ..., D) lose D where y had one column."""
         pieces: list[list[Array]] = [[] for _ in parts]
-        for chunk in self._chunks(X):
-            predictive = self._original(chunk)
+        for predictive in self._original_chunks(X):
             for piece, part in zip(pieces, parts, strict=True):
                 piece.append(part(predictive).cpu().numpy())
         arrays = [np.concatenate(piece) for piece in pieces]

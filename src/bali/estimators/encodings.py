@@ -1,19 +1,23 @@
-"""Ways to show a column to a network: as it is, or also as its position in bins.
+"""Ways to show a row to a network: its columns as they are, or also their positions in bins, or what near rows say.
 
 A network has to bend a line to follow a column in steps and peaks. With a column's place in each of several quantile bins
 beside it (0 below the bin, 1 above, in between linearly; Gorishniy et al. 2022), every bin has a slope of its own. A column
-of few distinct values has a bin from each value to the next. Which way is better is told by held-out rows.
+of few distinct values has a bin from each value to the next. `near_rows.py` is about near rows. Which way is better is told
+by held-out rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from bali.estimators import near_rows
+from bali.estimators.near_rows import NearRows
 from bali.inference.schema import SchemaError
 
 Array = NDArray[Any]
@@ -23,9 +27,10 @@ FARTHEST_BIN = 1e6
 
 @dataclass(frozen=True)
 class Encoding:
-    """Edges of the bins of each column; a column without any is shown only as it is."""
+    """Edges of the bins of each column, a column without any being shown only as it is; and near rows, if they are shown."""
 
     edges: tuple[Array, ...]
+    near: NearRows | None = None
 
     @classmethod
     def learn(cls, X: Array, n_bins: int, weight: Array) -> Encoding:
@@ -39,15 +44,24 @@ class Encoding:
 
     @property
     def n_inputs(self) -> int:
-        """Of a network: columns, then bins."""
-        return len(self.edges) + sum(max(len(edges) - 1, 0) for edges in self.edges)
+        """Of a network: columns, then bins, then what near rows say."""
+        n_shown = 0 if self.near is None else self.near.n_shown
+        return len(self.edges) + sum(max(len(edges) - 1, 0) for edges in self.edges) + n_shown
+
+    @property
+    def n_near(self) -> int:
+        """Rows that near ones are looked for among."""
+        return 0 if self.near is None else len(self.near.places)
 
     @property
     def name(self) -> str:
+        if self.near is not None:
+            return "with near rows" if self.n_bins == 0 else f"with near rows and up to {self.n_bins} bins a column"
         return "as it is" if self.n_bins == 0 else f"with up to {self.n_bins} bins a column"
 
-    def __call__(self, X: Array, scaled: Array) -> Array:
-        """Encoded rows: the columns at unit scale, then the places of X in the bins, −1 to 1 within the training rows."""
+    def __call__(self, X: Array, scaled: Array, targets: Array | None = None) -> Array:
+        """Encoded rows: the columns at unit scale, then the places of X in the bins, −1 to 1 within the training rows, then
+        what near rows say; rows whose targets (n, T) are given may be among those, and are left out there."""
         parts = [scaled]
         for column, edges in zip(X.T, self.edges, strict=True):
             if len(edges):
@@ -57,20 +71,26 @@ class Encoding:
                 inside[:, 0] = place[:, 0].clip(-FARTHEST_BIN, 1.0)
                 inside[:, -1] = place[:, -1].clip(0.0, FARTHEST_BIN)
                 parts.append(2.0 * inside - 1.0)
+        if self.near is not None:
+            own = None if targets is None else torch.from_numpy(targets)
+            parts.append(self.near(torch.from_numpy(scaled), own).numpy())
         return np.concatenate(parts, axis=1)
 
     def to_arrays(self) -> dict[str, Array]:
         counts = np.array([len(edges) for edges in self.edges], dtype=np.int64)
-        return {"counts": counts, "edges": np.concatenate([np.zeros(0), *self.edges])}
+        near = {} if self.near is None else self.near.to_arrays()
+        return {"counts": counts, "edges": np.concatenate([np.zeros(0), *self.edges])} | near
 
     @classmethod
-    def from_arrays(cls, counts: Array, edges: Array) -> Encoding:
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Encoding:
+        counts, edges = arrays["counts"], arrays["edges"]
         if len(edges) != counts.sum() or (counts < 0).any() or (counts == 1).any():
             raise SchemaError("its bins are not those of its columns")
         parts = tuple(np.split(edges, np.cumsum(counts)[:-1]))
         if not np.isfinite(edges).all() or any((np.diff(part) <= 0).any() for part in parts):
             raise SchemaError("the edges of its bins are not in order")
-        return cls(parts)
+        has_near = near_rows.PARTS[0] in arrays
+        return cls(parts, NearRows.from_arrays(arrays) if has_near else None)
 
 
 def _edges(column: Array, n_bins: int, weight: Array) -> Array:
@@ -86,6 +106,16 @@ def _edges(column: Array, n_bins: int, weight: Array) -> Array:
     kept = values[np.concatenate([[True], widths > 1e-12 * max(np.ptp(values), np.finfo(float).tiny)])]
     kept[-1] = values[-1]  # the last bin ends where the rows do, also if its edge is one of these
     return kept if len(kept) > 2 else np.zeros(0)
+
+
+def ways_to_try(
+    X: Array, scaled: Array, weight: Array, bins: Sequence[int], near_targets: Array | None, seed: int
+) -> list[Encoding]:
+    """The columns with each number of bins, and, with targets (n, T) for it, as they are beside what near rows say."""
+    found = distinct([Encoding.learn(X, n_bins, weight) for n_bins in bins])
+    if near_targets is None:
+        return found
+    return [*found, replace(found[0], near=NearRows.learn(scaled, near_targets, weight, seed))]
 
 
 def distinct(encodings: Sequence[Encoding]) -> list[Encoding]:

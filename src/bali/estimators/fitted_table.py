@@ -89,9 +89,13 @@ class FittedTable(FrameInputs):
 
     # --- prediction -----------------------------------------------------------------------------------------------
 
-    def _encoded(self, encoding: Encoding, rows: Array) -> Tensor:
+    def _encoded(self, encoding: Encoding, rows: Array, targets: Array | None = None) -> Tensor:
+        """With targets of rows that are learnt from, and may be among the near rows."""
+        return self._tensor(encoding(rows, self._scaled(rows), targets))
+
+    def _scaled(self, rows: Array) -> Array:
         try:
-            return self._tensor(encoding(rows, InputScaling(*self.input_scaling_)(rows)))
+            return InputScaling(*self.input_scaling_)(rows)
         except OutOfReachError as error:
             raise error.named(self.columns_.feature_names[error.column]) from None
 
@@ -100,13 +104,18 @@ class FittedTable(FrameInputs):
         rows = self._rows(X)
         return [self._encoded(encoding, rows) for encoding in self.encodings_]
 
-    def _chunks(self, X: ArrayLike) -> Iterator[Predictive]:
-        check_is_fitted(self, "posterior_")
-        rows, posterior = self._rows(X), self.posterior_
+    @property
+    def _rows_at_once(self) -> int:
+        posterior = self.posterior_
         components = posterior.n_members if posterior.is_regression else max(self.n_samples, posterior.n_members)
         widest = max(max(stack.sizes[1:]) for stack in posterior.stacks)
         at_once = max(64, _NUMBERS_AT_ONCE // (components if posterior.is_regression else posterior.n_members) // widest)
-        at_once = min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
+        return min(at_once, max(64, 8 * _NUMBERS_AT_ONCE // components // self.recipe_.n_outputs))
+
+    def _chunks(self, X: ArrayLike, at_once: int | None = None) -> Iterator[Predictive]:
+        check_is_fitted(self, "posterior_")
+        rows, posterior = self._rows(X), self.posterior_
+        at_once = at_once or self._rows_at_once
         for start in range(0, len(rows), at_once):
             part = rows[start : start + at_once]
             try:
@@ -136,7 +145,7 @@ class FittedTable(FrameInputs):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if "posterior_" in state:  # as plain as in a file; __setstate__ builds the rest anew
-            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream", "_losses")
+            gone = ("recipe_", "posterior_", "encodings_", "columns_", "_stream", "_losses", "logarithms_")
             state = {name: value for name, value in state.items() if name not in gone} | {"fitted_": self.fitted_state()}
         return state
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bali.layers.activations import ACTIVATIONS, BentUnlessLinear
 from bali.layers.linear import StackedLinear
+from bali.layers.modules import ACTIVATIONS, BentUnlessLinear
 
 
 def stacked_mlp(members: int, sizes: Sequence[int], activation: str, linear: Sequence[bool] | None = None) -> nn.Sequential:

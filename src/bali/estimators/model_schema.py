@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bali.estimators.frame_columns import Kind, column_names, columns_from_json
+from bali.estimators.near_rows import PARTS as NEAR
 from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
 from bali.inference.prediction import MOST_SAMPLES
 from bali.inference.schema import (
@@ -37,7 +38,7 @@ from bali.inference.schema import (
     check_tensors,
     largest,
 )
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.row_noise import MEMBERS as ROW_NOISE_MEMBERS
 from bali.training.row_noise import WIDTH as ROW_NOISE_WIDTH
 
@@ -55,6 +56,7 @@ PARAMETERS = Record(
         "activation": _ACTIVATION,
         "likelihood": Choice((*CHOICES, *LIKELIHOODS)),
         "n_bins": Either(NOTHING, COUNT),
+        "near_rows": Either(NOTHING, FLAG),
         "step_size": POSITIVE,
         "prior_variance": POSITIVE,
         "batch_size": _POSITIVE_OR_NONE,
@@ -67,7 +69,8 @@ PARAMETERS = Record(
         "random_state": Either(NOTHING, COUNT),
         "device": Text(r"[a-z]{1,20}(:\d{1,3})?"),
         "verbose": FLAG,
-    }
+    },
+    optional=["near_rows"],
 )
 
 COURSE_RULES = Record(
@@ -91,7 +94,9 @@ _STACK = Record(
         "likelihood": Choice(tuple(LIKELIHOODS)),
         "layer_sizes": ListOf(WIDTH, least=2),
         "prior_variances": ListOf(POSITIVE, least=1),
-    }
+        "near": COUNT,
+    },
+    optional=["near"],
 )
 
 RECIPE = Record(
@@ -110,7 +115,9 @@ RECIPE = Record(
         "likelihoods": ListOf(Choice(tuple(LIKELIHOODS)), least=1),
         "course": COURSE_RULES,
         "stacks": ListOf(_STACK, least=1),
-    }
+        "near_rows": Truth(),
+    },
+    optional=["near_rows"],
 )
 
 POSTERIOR = Record(
@@ -121,6 +128,10 @@ POSTERIOR = Record(
         "row_noise_gain": Either(NOTHING, REAL),
     }
 )
+
+#: A model of the targets' logarithms beside that of the targets; its tensors' names begin with the second.
+_LOGARITHMS = Record({"recipe": RECIPE, "posterior": POSTERIOR, "alone": Truth(), "scores": ListOf(REAL, least=2)})
+LOGARITHMS = "logarithms/"
 
 #: What was learnt about a column of X, or of a table.
 COLUMN = Record(
@@ -195,12 +206,21 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     if len(recipe.stacks) > _MOST_STACKS:
         raise SchemaError(f"its recipe has more than {_MOST_STACKS} stacks of networks")
     for number, stack in enumerate(recipe.stacks):
-        n_inputs = stack.layer_sizes[0]
+        n_targets = d if classes is None else d - 1
+        n_inputs = stack.layer_sizes[0] - (3 * n_targets + 1 if stack.near else 0)
         if not n_columns <= n_inputs or len(stack.prior_variances) != len(stack.layer_sizes) - 1:
             raise SchemaError("its recipe has layers that do not fit its columns")
         found[f"state/{number}/counts"] = TensorCheck(torch.int64, [(n_columns,)], least=0.0)
         # A column has one edge more than bins, or none at all.
         found[f"state/{number}/edges"] = TensorCheck(real, [(n_inputs - n_columns + j,) for j in range(n_columns + 1)])
+        if stack.near:
+            m = stack.near
+            if m < 2:
+                raise SchemaError("its recipe has no near rows")
+            of_near: list[tuple[int, ...]] = [(m, n_columns), (m, n_targets), (m,), (n_columns,), (2, 3 * n_targets + 1)]
+            for name, shape in zip(NEAR, of_near, strict=True):
+                is_positive = {"near_weight": slice(None), "near_moments": slice(1, 2)}.get(name)
+                found[f"state/{number}/{name}"] = TensorCheck(real, [shape], positive=is_positive, most=1e100)
         for layer, (n_in, n_out) in enumerate(itertools.pairwise(stack.layer_sizes)):
             shapes = {
                 "mean": (k, n_in + 1, n_out),
@@ -224,9 +244,27 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
     return found
 
 
+def _with_logarithms(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
+    found, logarithms = _tensors(meta), meta["state"].get("logarithms")
+    if logarithms is None:
+        return found
+    recipes = [Recipe.from_json(part["recipe"]) for part in (meta["state"], logarithms)]
+    if any(recipe.stacks[0].likelihood != "gaussian" or recipe.n_outputs != 1 for recipe in recipes):
+        raise SchemaError("only a single column of numbers has logarithms beside it")
+    of_logs = _tensors({"fitted": meta["fitted"], "state": logarithms | {"columns": meta["state"]["columns"]}})
+    del of_logs["input_scaling_"]  # both see the same columns
+    return found | {f"state/{LOGARITHMS}{name.removeprefix('state/')}": check for name, check in of_logs.items()}
+
+
 def _bali(fitted: dict[str, Check], *arrays: str) -> FileSchema:
-    state = Record({"recipe": RECIPE, "posterior": POSTERIOR, "columns": ListOf(COLUMN, least=1)})
-    return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _tensors)
+    known: dict[str, Check] = {
+        "recipe": RECIPE,
+        "posterior": POSTERIOR,
+        "columns": ListOf(COLUMN, least=1),
+        "logarithms": _LOGARITHMS,
+    }
+    state = Record(known, optional=["logarithms"])
+    return FileSchema(INPUTS | COURSE | fitted, ("input_scaling_", *arrays), PARAMETERS, state, _with_logarithms)
 
 
 BALI_REGRESSOR = _bali(REGRESSION, "target_mean_", "target_scale_")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.matrix_normal import MatrixNormal
+from bali.estimators import near_rows
 from bali.estimators.encodings import Encoding
 from bali.estimators.recipe import LIKELIHOODS, Recipe
 from bali.inference.schema import SchemaError
@@ -56,10 +57,10 @@ def from_plain(
             parts: dict[str, Any] = {name: on[f"{number}/{layer}/{name}"] for name in PARTS}
             layers.append(MatrixNormal(**parts, prior_variance=variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
-        counts, edges = (np.asarray(tensors[f"{number}/{name}"]) for name in ("counts", "edges"))
-        encodings.append(Encoding.from_arrays(counts, edges))
+        names = ("counts", "edges", *(near_rows.PARTS if stack.near else ()))
+        encodings.append(Encoding.from_arrays({name: np.asarray(tensors[f"{number}/{name}"]) for name in names}))
         if encodings[-1].n_inputs != stack.layer_sizes[0]:
-            raise SchemaError("its bins are not those of its networks")
+            raise SchemaError("its bins or near rows are not those of its networks")
     row_noise = None
     if meta["row_noise_gain"] is not None:
         row_noise = RowNoise([on["row_noise/0"], on["row_noise/1"]], on["row_noise/unit"], meta["row_noise_gain"])

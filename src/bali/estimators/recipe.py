@@ -56,6 +56,7 @@ class Stack:
     likelihood: str
     layer_sizes: tuple[int, ...]  # encoded inputs, hidden layers, outputs
     prior_variances: tuple[float, ...]  # of the weights of each layer
+    near: int = 0  # rows that near ones are looked for among
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Recipe:
     likelihoods: tuple[str, ...]  # that were tried
     course: CourseRules
     stacks: tuple[Stack, ...] = ()
+    near_rows: bool = False  # whether they were tried
 
     def with_stacks(self, stacks: tuple[Stack, ...]) -> Self:
         return replace(self, stacks=stacks)
@@ -137,4 +139,19 @@ def make_recipe(
         bins=defaults.bins(n_distinct, n_columns) if bins is None else (int(bins),),
         likelihoods=likelihoods,
         course=course,
+        near_rows=_tries_near_rows(parameters, n_distinct, n_columns, n_outputs, likelihoods),
     )
+
+
+def _tries_near_rows(
+    parameters: Mapping[str, Any], n_distinct: int, n_columns: int, n_outputs: int, likelihoods: tuple[str, ...]
+) -> bool:
+    asked = parameters["near_rows"]
+    if asked is not None and not asked:
+        return False
+    known = set(likelihoods) <= {"gaussian", "categorical"}
+    if asked:
+        if not known:
+            raise ValueError("near_rows are for numbers with Gaussian noise and for classes; leave the parameter out")
+        return n_distinct > defaults.FEW_ROWS
+    return known and parameters["n_bins"] is None and defaults.tries_near_rows(n_distinct, n_columns, n_outputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,15 +14,21 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from bali.estimators.base import BALIEstimator
+from bali.estimators import log_targets
+from bali.estimators.base import BALIEstimator, KnownWays, TrainedRows
 from bali.estimators.distributional import Array, RegressionEstimator
-from bali.estimators.model_schema import BALI_REGRESSOR
+from bali.estimators.log_targets import Logarithms
+from bali.estimators.model_schema import BALI_REGRESSOR, LOGARITHMS
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.estimators.table_health import TableHealth
 from bali.estimators.table_rows import table_regression, with_rows
 from bali.predictive import metrics
 from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
+from bali.training.calibration import Part
 from bali.training.conditioning import Conditioned
+from bali.training.table_calibration import held_out_predictions
+from bali.training.table_fit import Progress, half_of
 
 #: Likelihoods of durations, whose y has two numbers a row: from when on, and until when, it may have ended.
 DURATIONS = ("weibull", "log_normal_duration")
@@ -39,13 +47,18 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         The networks: "relu", "tanh", "leaky_tanh", "logistic", "gelu" or "identity". By default two hidden layers, whose
         width follows from the size of the table. Rules for this and the other defaults are in `bali.estimators.defaults`.
     likelihood
-        What an observation is. "auto" is a number with Gaussian or heavier noise, the same for all rows or not, as held-out
-        rows tell. "counts" and "durations" try several families; or one of "poisson", "negative_binomial",
-        "zero_inflated_negative_binomial", "log_normal", "gamma", "beta", "mixture_of_gaussians", "weibull",
-        "log_normal_duration". Durations take scikit-survival's structured y, or an array of two columns: the time, and 1
-        where it was over by then, 0 where it was not over yet.
+        What an observation is. "auto" is a number with Gaussian or heavier noise, the same for all rows or not, and where y
+        is positive and skewed its logarithm, too, as held-out rows tell; "gaussian" is the same without logarithms. "counts"
+        and "durations" try several families; or one of "poisson", "negative_binomial", "zero_inflated_negative_binomial",
+        "log_normal", "gamma", "beta", "mixture_of_gaussians", "weibull", "log_normal_duration". Durations take
+        scikit-survival's structured y, or an array of two columns: the time, and 1 where it was over by then, 0 where it
+        was not over yet.
     n_bins
         Bins of each column, beside its value. By default none and several, as held-out rows tell.
+    near_rows
+        Whether averages of near rows' targets are shown to networks beside the columns, as one more way that is tried. By
+        default from 1,000 to 50,000 rows, unless `n_bins` is given. Where held-out rows choose it, `encoding_` says so, and
+        the model and its file hold the rows that it was fitted to; with False they never do.
     step_size
         How far a step goes, in units of each output's root-mean-square gradient.
     prior_variance
@@ -69,11 +82,14 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     ----------
     encoding_, likelihood_, candidate_scores_
         What was kept, and the log-likelihood of held-out rows by all that was tried.
+    logarithms_
+        What was learnt of the targets' logarithms, or None.
     n_iter_, loss_curve_, validation_steps_, validation_scores_
         The course of the training; scores are log-likelihoods per row of standardised targets.
     """
 
     file_schema = BALI_REGRESSOR
+    logarithms_: Logarithms | None = None
 
     def _likelihood_names(self) -> tuple[str, ...]:
         known = [name for name in LIKELIHOODS if name != "categorical"]
@@ -117,13 +133,106 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     def _n_outputs(self, values: Array) -> int:
         return 1 if self._has_durations else super()._n_outputs(values)
 
+    # --- logarithms of targets ----------------------------------------------------------------------------------------
+
+    def _train(
+        self,
+        rows: Array,
+        values: Array,
+        weight: Array,
+        deadline: float | None,
+        on_step: Callable[[Progress], None] | None,
+        *,
+        go_on: bool,
+        held_out: Tensor | None = None,
+    ) -> TrainedRows:
+        """Skewed positive targets are learnt twice, as they are and by their logarithms."""
+        before = self.logarithms_ if go_on else None
+        self.logarithms_ = None
+        tries = self.likelihood == "auto" and (before is not None if go_on else log_targets.is_skewed(values, weight))
+        if not tries:
+            return super()._train(rows, values, weight, deadline, on_step, go_on=go_on, held_out=held_out)
+        halfway = None if deadline is None else 0.5 * (time.monotonic() + deadline)
+        trained = super()._train(rows, values, weight, halfway, half_of(on_step, 0), go_on=go_on, held_out=held_out)
+        if not bool(trained.held_out.any()):  # nothing tells which is better
+            return trained
+        model = log_targets.beside(self) if before is None else before.model
+        model._known_ways = KnownWays(list(self.encodings_), trained.targets)
+        logs = model._train(
+            rows, np.log(values), weight, deadline, half_of(on_step, 1), go_on=go_on, held_out=trained.held_out
+        )
+        model._known_ways = None
+        of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
+        self.logarithms_ = log_targets.chosen(model, of_y, of_log)
+        return trained
+
+    def _held_out_parts(self, trained: TrainedRows) -> list[Part]:
+        """In the units of what this model predicts."""
+        scale, shift = (torch.as_tensor(a).to(trained.targets) for a in (self.target_scale_, self.target_mean_))
+        return [
+            Part(self._original(part.predictive), part.y * scale + shift, part.weight)
+            for part in held_out_predictions(self.posterior_, *trained)
+        ]
+
+    @property
+    def n_members_(self) -> int:
+        """Of all stacks together."""
+        return super().n_members_ + (0 if self.logarithms_ is None else self.logarithms_.model.n_members_)
+
+    def _original_chunks(self, X: ArrayLike) -> Iterator[Any]:
+        logs = self.logarithms_
+        if logs is None:
+            yield from super()._original_chunks(X)
+            return
+        check_is_fitted(self, "posterior_")
+        at_once = min(self._rows_at_once, logs.model._rows_at_once)
+        for of_y, of_log in zip(self._chunks(X, at_once), logs.model._chunks(X, at_once), strict=True):
+            yield logs.mixed(self._original(of_y), logs.model._original(of_log))
+
+    def pred_dist(self, X: ArrayLike) -> Any:
+        """The predictive distribution of new observations at the rows of X, in the units of y."""
+        chunks = list(self._original_chunks(X))
+        return chunks[0].joined(chunks[1:])
+
+    def health(self) -> TableHealth:
+        found = super().health()
+        if self.logarithms_ is None:
+            return found
+        return replace(found, chosen=found.chosen | {"targets": self.logarithms_.summary})
+
+    def partial_fit(self, *args: Any, **kwargs: Any) -> Self:
+        """See `BALIEstimator.partial_fit`. A stream learns targets as they are: what was learnt of logarithms is left."""
+        super().partial_fit(*args, **kwargs)
+        self.logarithms_ = None
+        return self
+
+    def check_prediction(self) -> None:
+        super().check_prediction()
+        if self.logarithms_ is not None:
+            self.logarithms_.model.check_prediction()
+
+    def fitted_state(self) -> dict[str, Any]:
+        state = super().fitted_state()
+        if self.logarithms_ is not None:
+            meta, tensors = self.logarithms_.to_plain()
+            state["meta"]["logarithms"] = meta
+            state["tensors"] |= {f"{LOGARITHMS}{name}": tensor for name, tensor in tensors.items()}
+        return state
+
+    def restore_fitted_state(self, state: dict[str, Any]) -> None:
+        super().restore_fitted_state(state)
+        meta, mine = state["meta"].get("logarithms"), len(LOGARITHMS)
+        tensors = {name[mine:]: tensor for name, tensor in state["tensors"].items() if name.startswith(LOGARITHMS)}
+        self.logarithms_ = None if meta is None else Logarithms.from_plain(self, meta, tensors)
+
     # --- learning on --------------------------------------------------------------------------------------------------
 
     def condition(self, X: ArrayLike, y: ArrayLike) -> Conditioned:
         """With these rows added to the output layers' posterior, in closed form and without training.
 
-        For numbers with Gaussian noise. What comes back predicts, and can be conditioned on more rows; networks, bins and
-        scales stay as they are, and so does this model.
+        For numbers with Gaussian noise, as they are: what was learnt of their logarithms has no part in it. What comes back
+        predicts, and can be conditioned on more rows; networks, bins, near rows and scales stay as they are, and so does
+        this model.
         """
         return self.output_regression().condition(X, np.asarray(y, dtype=np.float64))
 
@@ -134,7 +243,10 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         """
         check_is_fitted(self, "posterior_")
         if not self.posterior_.is_regression:
-            raise ValueError(f"only numbers with Gaussian noise have a closed form; this model has {self.likelihood_}")
+            raise ValueError(
+                f"only numbers with Gaussian noise take in rows in closed form, and this model has {self.likelihood_}; "
+                "partial_fit learns from them by a step of all layers"
+            )
         return table_regression(self, self.n_seen_, self.recipe_.seed)
 
     def _partial_fit_of_outputs(self, X: ArrayLike, values: Array, weight: Array, forget: float) -> Self:
@@ -143,6 +255,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         before = self._standard_dist(X).log_prob(self._target_tensor(values)).double().cpu().numpy()
         self._watch(-float(np.average(before, weights=weight)))
         self.posterior_ = with_rows(self.posterior_, self.output_regression().condition(X, values, forget, weight))
+        self.logarithms_ = None
         self.n_seen_, self._stream = (1.0 - forget) * self.n_seen_ + float(weight.sum()), None
         variances = [tuple(layer.prior_variance for layer in stack.layers) for stack in self.posterior_.stacks]
         known = zip(self.recipe_.stacks, variances, strict=True)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from bali.estimators.encodings import FARTHEST_BIN, Encoding
 from bali.estimators.frame_columns import Columns
 from bali.estimators.input_scaling import Array, InputScaling
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.training.conditioning import Body, Conditioned, Rows, begin
 from bali.training.table_posterior import TablePosterior
 
@@ -103,6 +103,8 @@ def encoded_rows(encoding: Encoding, x: Tensor, scaled: Tensor) -> Tensor:
             least, most = torch.zeros_like(bounds[:-1]), torch.ones_like(bounds[:-1])
             least[0], most[-1] = -FARTHEST_BIN, FARTHEST_BIN
             parts.append(2.0 * place.maximum(least).minimum(most) - 1.0)
+    if encoding.near is not None:
+        parts.append(encoding.near(scaled))
     return torch.cat(parts, 1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bali.conjugate.gram import gram, with_ones
 from bali.inference.recording import Call, version_of
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup
 from bali.inference.state import State
 from bali.layers.layer import Layer
 

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 import torch
 
-from bali.conjugate.precisions import eigenvalues, ratio_trace
-from bali.inference.setup import Setup
+from bali.conjugate.mniw import eigenvalues, ratio_trace
+from bali.inference.settings import Setup
 from bali.inference.state import LayerState, State
 
 #: Beyond this a float64 solve keeps fewer than four digits.

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bali.conjugate.averages import averaged, averaged_into
-from bali.conjugate.kronecker import Kronecker
+from bali.conjugate.matrix_normal import Kronecker
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
 from bali.inference.row_sums import RowSums
 

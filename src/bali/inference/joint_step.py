@@ -1,14 +1,15 @@
-"""A step that several processes take together, each with rows of its own.
+"""A step that several processes take together, each with rows of its own, and one of several batches.
 
-Statistics are sums over rows. Two messages add them up: a short one with numbers of rows and log-likelihoods, in which a
-process also says that it failed, and a long one with the moments of all layers. Then every layer is factored by one process,
-its owner, and the results go to all. Drawing weights uses the generator alike on every process, whoever solves with the
-draws, so that all of them, and a single process, draw the same.
+Statistics are sums over rows, so that several batches give the posterior of one large batch. Of several processes two
+messages add them up: a short one with numbers of rows and log-likelihoods, in which a process also says that it failed, and
+a long one with the moments of all layers. Then every layer is factored by one process, its owner, and the results go to
+all. Drawing weights uses the generator alike on every process, whoever solves with the draws, so that all of them, and a
+single process, draw the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -18,9 +19,8 @@ from bali.conjugate import triangles
 from bali.conjugate.moments import Moments
 from bali.conjugate.sampling import standard_normal
 from bali.conjugate.symmetric import Diagonal
-from bali.inference.accumulation import known
+from bali.inference.checkpoints import layer_from_tensors
 from bali.inference.distributed import Group
-from bali.inference.layer_tensors import layer_from_tensors
 from bali.inference.layer_update import (
     Stride,
     condition_layer,
@@ -31,10 +31,40 @@ from bali.inference.layer_update import (
     precision_average,
 )
 from bali.inference.passes import BatchStatistics, Totals
-from bali.inference.settings import Settings
-from bali.inference.setup import Setup
+from bali.inference.settings import Settings, Setup
 from bali.inference.state import LayerState
 from bali.inference.statistics import LayerStatistics
+
+# --- several batches --------------------------------------------------------------------------------------------------
+
+
+def known(sums: Mapping[str, LayerStatistics]) -> dict[str, Callable[[], LayerStatistics]]:
+    """Statistics that are sums already, as `BatchStatistics` wants them."""
+    return {name: lambda own=own: own for name, own in sums.items()}  # type: ignore[misc]
+
+
+def summed(batch: BatchStatistics) -> BatchStatistics:
+    """The same with sums over its rows, which can then be freed."""
+    return replace(batch, layers=known({name: batch.take(name) for name in list(batch.layers)}))
+
+
+def together(earlier: BatchStatistics, last: BatchStatistics) -> BatchStatistics:
+    """Both batches, seen at the same weights one after the other. The rows of the last one may still be kept."""
+
+    def both(name: str) -> Callable[[], LayerStatistics]:
+        return lambda: earlier.take(name) + last.take(name)
+
+    of_others = [_sum(a, b) for a, b in zip(earlier.of_others, last.of_others, strict=True)]
+    layers, totals = {name: both(name) for name in last.layers}, earlier.totals + last.totals
+    return replace(last, state=earlier.state, totals=totals, of_others=of_others, layers=layers)
+
+
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return second if first is None else first if second is None else first + second
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
 
 # --- sums over processes ----------------------------------------------------------------------------------------------
 

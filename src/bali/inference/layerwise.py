@@ -1,6 +1,6 @@
 """Bayesian layerwise inference over the layers of a module: what its user holds.
 
-How a step goes is in `stepping.py`, and the algorithm in `step.py`.
+How a step goes is in `step.py`, and the algorithm in `step.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from bali.inference.network import Network
 from bali.inference.other_parameters import MakeOptimizer, OtherParameters
 from bali.inference.prediction import Method, NetworkPosterior
 from bali.inference.schema import SchemaError
-from bali.inference.settings import Noise, Reparam, Settings, StepSize
-from bali.inference.setup import Setup
+from bali.inference.settings import Noise, Reparam, Settings, Setup, StepSize
 from bali.inference.state import State
-from bali.inference.stepping import Stepping
+from bali.inference.step import Stepping
 from bali.layers.stacks import take_stacked
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.predictive.mixtures import Predictive

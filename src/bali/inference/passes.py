@@ -13,12 +13,11 @@ from torch import Tensor
 from bali.conjugate.linalg import NumericalError
 from bali.inference.first_pass import first_layers
 from bali.inference.inputs import check_tensor
-from bali.inference.layer_rows import layer_batch, weight_of_rows
 from bali.inference.local_noise import LocalNoise
 from bali.inference.recording import Call
-from bali.inference.setup import Setup
+from bali.inference.settings import Setup
 from bali.inference.state import LayerState, State
-from bali.inference.statistics import LayerStatistics, layer_statistics
+from bali.inference.statistics import LayerStatistics, layer_batch, layer_statistics, weight_of_rows
 from bali.layers.layer import Layer
 
 
@@ -56,7 +55,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """All that a step needs of a batch, or of several (`accumulation.py`)."""
+    """All that a step needs of a batch, or of several (`joint_step.py`)."""
 
     state: State  # which the rows were seen at; the first pass tells some of it
     totals: Totals

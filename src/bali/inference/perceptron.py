@@ -13,8 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from bali.layers.activations import ACTIVATIONS
-from bali.layers.bending import bent
+from bali.layers.modules import ACTIVATIONS, bent
 
 #: With fewer outputs, a product is faster the other way round.
 _FEW_OUTPUTS = 16

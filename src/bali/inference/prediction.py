@@ -14,9 +14,8 @@ from bali.conjugate.mniw import MNIW
 from bali.conjugate.sampling import standard_normal
 from bali.inference.first_pass import input_layer
 from bali.inference.inputs import check_tensor
-from bali.inference.local_noise import local_output_noise
+from bali.inference.local_noise import RowNoise, local_output_noise
 from bali.inference.network import Network
-from bali.inference.rowwise import RowNoise
 from bali.inference.settings import Noise
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import Predictive, concatenate

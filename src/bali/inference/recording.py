@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bali.inference.inputs import Inputs, call
-from bali.layers.composites import standing_in
 from bali.layers.layer import Layer, UnsupportedLayerError
+from bali.layers.packed import standing_in
 
 #: Called with a layer's name, its inputs and its outputs; returns the outputs to use instead.
 Perturbation = Callable[[str, Tensor, Tensor], Tensor]

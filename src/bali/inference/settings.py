@@ -1,9 +1,9 @@
-"""The hyperparameters of an inference, checked, and the priors they mean."""
+"""The hyperparameters of an inference, checked, the priors they mean, and all else that stays the same from step to step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,7 +12,12 @@ from torch import Tensor
 from bali.conjugate.linalg import Repairs
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.symmetric import Dense, Diagonal
+from bali.inference.distributed import Group
+from bali.inference.network import Network
+from bali.inference.other_parameters import OtherParameters
+from bali.inference.state import LayerState
 from bali.layers.layer import Layer
+from bali.predictive.likelihoods import Likelihood
 
 Reparam = Literal["weight", "local", "none"]
 Noise = Literal["mode", "sample"]
@@ -107,3 +112,21 @@ def check_positive(name: str, value: float | Tensor) -> None:
     values = torch.as_tensor(value)
     if not bool((torch.isfinite(values) & (values > 0)).all()):
         raise ValueError(f"{name} must be positive, got {value}")
+
+
+@dataclass(frozen=True)
+class Setup:
+    network: Network
+    likelihood: Likelihood
+    settings: Settings
+    others: OtherParameters  # trainable, and without a posterior
+    group: Group | None = None  # the processes that take every step together with this one
+    repairs: Repairs = field(default_factory=Repairs)
+
+    def initial_layers(self) -> dict[str, LayerState]:
+        """Every layer before the first step: its prior, and the weights that the module has."""
+        self.settings.check_layer_names(list(self.network.layers))
+        return {
+            name: LayerState(self.settings.prior(layer, is_output=False, repairs=self.repairs), layer.weights())
+            for name, layer in self.network.layers.items()
+        }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bali.layers.bending import Back, bent
+from bali.layers.modules import Back, bent
 
 #: Below so many columns of the outputs, products of a batch are three to eight times faster the other way round.
 _FEW_COLUMNS = 16

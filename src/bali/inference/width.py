@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from bali.conjugate.kronecker import Kronecker
-from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
+from bali.conjugate.matrix_normal import CurvaturePosterior, Kronecker, MatrixNormal, SumNormal
 from bali.inference.joint import JointLayer
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bali.conjugate.patches import Patches
+from bali.conjugate.rows import Patches
 from bali.layers.layer import Layer
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d

@@ -15,8 +15,8 @@ from bali.layers.convolution import ConvolutionLayer
 from bali.layers.embedding import EmbeddingLayer
 from bali.layers.layer import Composite, Layer, UnsupportedLayerError
 from bali.layers.linear import LinearLayer
+from bali.layers.modules import StackedLinear
 from bali.layers.recurrence import Cell, Recurrence
-from bali.layers.stacked_linear import StackedLinear
 
 #: Every kind of module that can have a posterior, and how it becomes rows times a weight matrix.
 KINDS: dict[type[nn.Module], Callable[[str, Any], Layer]] = {

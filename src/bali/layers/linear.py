@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bali.layers.layer import Layer
-from bali.layers.stacked_linear import StackedLinear as StackedLinear
+from bali.layers.modules import StackedLinear as StackedLinear
 
 
 class LinearLayer(Layer):

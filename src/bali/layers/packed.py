@@ -2,12 +2,13 @@
 
 torch packs them for speed: one parameter holds the rows of several maps, and one map may have its columns in several
 parameters, as the gates of a recurrent layer do, which see an input and a hidden state. `PackedLinear` is such a map as a
-module of its own, that others can call and watch; the parameters stay where they are.
+module of its own, that others can call and watch; the parameters stay where they are. `standing_in` has the modules run so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -129,3 +130,18 @@ def trainable_layers(
         if all(trainable):
             found[full] = layer
     return found
+
+
+@contextmanager
+def standing_in(composites: Collection[Composite]) -> Iterator[None]:
+    """The composites' own forward takes the place of their modules'; torch's short cuts, which call neither, are closed."""
+    short_cuts = torch.backends.mha.get_fastpath_enabled()
+    try:
+        for composite in composites:
+            vars(composite.module)["forward"] = composite.forward
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        for composite in composites:
+            vars(composite.module).pop("forward", None)
+        torch.backends.mha.set_fastpath_enabled(short_cuts)

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from bali.layers.activations import BentUnlessLinear
 from bali.layers.kinds import is_plain
 from bali.layers.layer import UnsupportedLayerError
-from bali.layers.stacked_linear import StackedLinear
+from bali.layers.modules import BentUnlessLinear, StackedLinear
 
 
 def stack(modules: Sequence[nn.Module]) -> nn.Module:

@@ -9,10 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from bali.predictive.crps import AT_ONCE, crps
 from bali.predictive.families import Family, Support
 from bali.predictive.predictive_base import Predictive
-from bali.predictive.quantiles import family_quantile
+from bali.predictive.quantiles import AT_ONCE, crps, family_quantile
 
 #: Numbers that are in the support at all; others have probability zero.
 _POSSIBLE: dict[Support, Callable[[Tensor], Tensor]] = {

@@ -8,15 +8,24 @@ from __future__ import annotations
 import torch
 
 from bali.predictive.categorical import Categorical
-from bali.predictive.count_likelihoods import NegativeBinomial, Poisson, ZeroInflatedNegativeBinomial
 from bali.predictive.durations import LogNormalDuration, Weibull, durations
-from bali.predictive.family_likelihood import FamilyLikelihood
 from bali.predictive.gaussian import Gaussian
-from bali.predictive.grade_likelihoods import Bernoulli, Ordinal
-from bali.predictive.likelihood import Likelihood
+from bali.predictive.likelihood import FamilyLikelihood, Likelihood
+from bali.predictive.number_likelihoods import (
+    Bernoulli,
+    Beta,
+    Gamma,
+    GaussianByRow,
+    LogNormal,
+    MixtureOfGaussians,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    StudentT,
+    ZeroInflatedNegativeBinomial,
+)
 from bali.predictive.own_likelihoods import from_distribution, from_log_density
 from bali.predictive.predictive_base import UndefinedError
-from bali.predictive.real_likelihoods import Beta, Gamma, GaussianByRow, LogNormal, MixtureOfGaussians, StudentT
 
 __all__ = [
     "Bernoulli",
@@ -66,6 +75,7 @@ def as_likelihood(given: Likelihood | type[Likelihood] | torch.nn.Module) -> Lik
 #: Losses of torch, and what their settings must be.
 _LOSSES: dict[type[torch.nn.Module], tuple[type[Likelihood], dict[str, object]]] = {
     torch.nn.CrossEntropyLoss: (Categorical, {"weight": None, "label_smoothing": 0.0}),
+    torch.nn.NLLLoss: (Categorical, {"weight": None}),  # of log-probabilities, which are logits, too
     torch.nn.MSELoss: (Gaussian, {}),
     torch.nn.GaussianNLLLoss: (GaussianByRow, {}),
     torch.nn.BCEWithLogitsLoss: (Bernoulli, {"weight": None, "pos_weight": None}),

@@ -21,9 +21,9 @@ from sklearn.metrics import (
 )
 from torch import Tensor
 
+from bali.predictive.durations import concordance as concordance
+from bali.predictive.durations import integrated_brier as integrated_brier
 from bali.predictive.mixtures import ClassPredictive, Predictive
-from bali.predictive.survival_scores import concordance as concordance
-from bali.predictive.survival_scores import integrated_brier as integrated_brier
 
 Targets = Tensor | ArrayLike
 

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from bali.conjugate import linalg
 from bali.conjugate.sampling import chi_square, standard_normal
-from bali.predictive.crps import crps
 from bali.predictive.families import Family, Normal, StudentT
 from bali.predictive.predictive_base import Predictive as Predictive
 from bali.predictive.predictive_base import concatenate as concatenate
-from bali.predictive.quantiles import mixture_cdf, mixture_quantile
+from bali.predictive.quantiles import crps, mixture_cdf, mixture_quantile
 
 
 @dataclass(frozen=True)

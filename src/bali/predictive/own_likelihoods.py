@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributions
 
-from bali.predictive import count_families, families, positive_families
+from bali.predictive import bounded_families, families
 from bali.predictive.families import Family, Support
-from bali.predictive.family_likelihood import FamilyLikelihood
+from bali.predictive.likelihood import FamilyLikelihood
 from bali.predictive.predictive_base import UndefinedError
 from bali.predictive.target_checks import columns_for, refuse
 
@@ -163,13 +163,13 @@ class _TorchFamily(Family):
 #: Distributions of torch that are families of this package, which have distribution functions and exact quantiles.
 _KNOWN: dict[type[distributions.Distribution], Callable[[Any], Family]] = {
     distributions.Normal: lambda d: families.Normal(d.loc, d.scale),
-    distributions.LogNormal: lambda d: positive_families.LogNormal(d.loc, d.scale),
-    distributions.Gamma: lambda d: positive_families.Gamma(d.concentration / d.rate, d.concentration),
-    distributions.Weibull: lambda d: positive_families.Weibull(d.scale, d.concentration),
-    distributions.Beta: lambda d: positive_families.Beta(d.concentration1, d.concentration0),
-    distributions.Poisson: lambda d: count_families.Poisson(d.rate),
-    distributions.NegativeBinomial: lambda d: count_families.NegativeBinomial(d.mean, d.total_count.expand_as(d.mean)),
-    distributions.Bernoulli: lambda d: count_families.YesNo(d.logits),
+    distributions.LogNormal: lambda d: bounded_families.LogNormal(d.loc, d.scale),
+    distributions.Gamma: lambda d: bounded_families.Gamma(d.concentration / d.rate, d.concentration),
+    distributions.Weibull: lambda d: bounded_families.Weibull(d.scale, d.concentration),
+    distributions.Beta: lambda d: bounded_families.Beta(d.concentration1, d.concentration0),
+    distributions.Poisson: lambda d: bounded_families.Poisson(d.rate),
+    distributions.NegativeBinomial: lambda d: bounded_families.NegativeBinomial(d.mean, d.total_count.expand_as(d.mean)),
+    distributions.Bernoulli: lambda d: bounded_families.YesNo(d.logits),
 }
 
 

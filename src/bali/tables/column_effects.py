@@ -19,7 +19,8 @@ from torch import Tensor
 from bali.predictive.durations import DurationPredictive
 from bali.predictive.family_predictive import FamilyPredictive
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.tables.encoder import Column, numeric_cells
+from bali.predictive.two_scales import TwoScalePredictive
+from bali.tables.cells import Column, numeric_cells
 from bali.tables.table_model import TableModel
 from bali.tables.table_scores import observed_tensor
 
@@ -76,7 +77,7 @@ def _effect(model: TableModel, rows: pd.DataFrame, column: Column, cells: pd.Ser
     found: dict[str, Any] = {"at": at, "mean": curves.mean(0).tolist(), "low": low.tolist(), "high": high.tolist()}
     if isinstance(predictive, ClassPredictive):
         found["class"] = model.target.classes[which]
-    if isinstance(predictive, RegressionPredictive):
+    if isinstance(predictive, RegressionPredictive | TwoScalePredictive):
         noise = predictive.aleatoric[:, 0].double().sqrt().cpu().numpy()
         found["noise"] = noise.reshape(len(at), -1).mean(1).tolist()
     return found

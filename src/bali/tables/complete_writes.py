@@ -23,6 +23,7 @@ from pathlib import Path
 from bali.files import part_of, real, remove, settle, take_mode, take_place
 from bali.tables.errors import TableError
 
+STDOUT = "-"  # instead of a file
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from bali.tables.encoder import MISSING
+from bali.tables.cells import MISSING
 from bali.tables.errors import TableError, shown
-from bali.tables.html_report.what_if_page import environment
+from bali.tables.html_report.wording import template
 from bali.tables.table_model import TableModel
 from bali.tables.what_if import Input, checked_row, day, described, inputs_of, sweep, typical_row
 
@@ -58,21 +58,17 @@ class ModelServer(ThreadingHTTPServer):
         ends = [sweep(self.model, start, column) for column in self.inputs[:20]]
         drawn = [end for found in ends for end in (found.low, found.high) if end is not None]
         values = np.concatenate(drawn) if drawn else np.zeros(1)
-        return (
-            environment()
-            .get_template("serve.html")
-            .render(
-                target=self.model.target.name,
-                inputs=[_control(column) for column in self.inputs],
-                setup={
-                    "axis": [float(values.min()), float(values.max())],
-                    "first": self.inputs[0].name,
-                    "missing": MISSING,
-                },
-                where=self.address,
-                nonce=nonce,
-                version=self.model.record.get("bali_version", ""),
-            )
+        return template("serve.html").render(
+            target=self.model.target.name,
+            inputs=[_control(column) for column in self.inputs],
+            setup={
+                "axis": [float(values.min()), float(values.max())],
+                "first": self.inputs[0].name,
+                "missing": MISSING,
+            },
+            where=self.address,
+            nonce=nonce,
+            version=self.model.record.get("bali_version", ""),
         )
 
     def answer(self, request: object) -> dict[str, Any]:

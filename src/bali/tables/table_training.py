@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
+from bali.tables.cells import Kind, TableEncoder, plan_columns
 from bali.tables.column_effects import column_effects
-from bali.tables.column_kinds import Kind, plan_columns
-from bali.tables.encoder import TableEncoder
 from bali.tables.errors import TableError, plural, quoted, shown
-from bali.tables.noted_warnings import noted_warnings
 from bali.tables.opening import Table
-from bali.tables.scored_rows import score_rows
-from bali.tables.table_model import TableModel
+from bali.tables.table_model import TableModel, noted_warnings
+from bali.tables.table_scores import score_rows
 from bali.tables.target_column import Target, Task, learn_target
 from bali.tables.what_if import learn_ranges
 from bali.training.table_fit import Progress

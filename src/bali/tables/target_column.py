@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bali.tables.cells import LARGEST, as_numbers, as_text, canonical, first_cell
-from bali.tables.column_kinds import kind_of
+from bali.tables.cells import LARGEST, as_numbers, as_text, canonical, first_cell, kind_of
 from bali.tables.errors import TableError, quoted, shown
 
 Task = Literal["regression", "classification", "counts", "durations"]

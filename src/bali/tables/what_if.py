@@ -15,9 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bali.predictive.mixtures import ClassPredictive, Predictive
-from bali.tables.cells import as_text
-from bali.tables.column_kinds import Kind
-from bali.tables.encoder import MISSING, Column, Surprises, TableEncoder, numeric_cells
+from bali.tables.cells import MISSING, Column, Kind, Surprises, TableEncoder, as_text, numeric_cells
 from bali.tables.errors import TableError, quoted, shown
 from bali.tables.table_model import TableModel
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.training.class_information import ClassInformation
-from bali.training.gaussian_information import GaussianInformation
+from bali.predictive.two_scales import TwoScalePredictive
+from bali.training.information import ClassInformation, GaussianInformation
 
 Method = Literal["epig", "bald", "batchbald", "variance"]
 #: Target rows that are drawn from the pool where none are given.
@@ -119,6 +119,8 @@ def _predicted(model: PredictsRows | PredictsExamples, x: Any, n_samples: int) -
 
 
 def _information(predictive: Predictive, target: Predictive, generator: torch.Generator) -> Information:
+    if isinstance(predictive, TwoScalePredictive) and isinstance(target, TwoScalePredictive):
+        predictive, target = predictive.as_gaussians(), target.as_gaussians()
     if isinstance(predictive, RegressionPredictive) and isinstance(target, RegressionPredictive):
         return GaussianInformation.of(predictive, target)
     if isinstance(predictive, ClassPredictive) and isinstance(target, ClassPredictive):

@@ -18,8 +18,16 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 from torch import Tensor
 
-from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
-from bali.training.held_out import Part
+from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
+
+
+class Part(NamedTuple):
+    """Some held-out rows, predicted by the mixture of the members that hold them out."""
+
+    predictive: Predictive
+    y: Tensor
+    weight: Tensor  # (n,)
+
 
 # Prior standard deviations of the logarithms: a few rows do not move them far.
 _TEMPERATURE_STD, _SCALE_STD, _DOF_STD = 0.3, 1.0, 1.0

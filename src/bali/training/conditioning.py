@@ -129,13 +129,14 @@ class Conditioned:
         (q, d), batch = rows.outputs.shape[-2:], phi.shape[1:-2]
         turned = torch.einsum("k...x,ksdx->ks...d", phi, now.mean)
         means = (rows.outputs.double() + turned @ body.directions.mT) * body.scale + body.shift
-        flat = phi.reshape(len(phi), -1, q, phi.shape[-1]).mT  # (K, B, D_x, q)
+        flat = phi.reshape(len(phi), -1, phi.shape[-1]).mT  # (K, D_x, B q)
         back = body.directions * body.scale[:, None]  # columns are directions, in units
-        within = phi.new_zeros(flat.shape[1], q, d, q, d)
+        within = phi.new_zeros(flat.shape[-1] // q, q, d, q, d)
         for number, column in enumerate(back.mT):
-            half = linalg.half_solve(now.factor[:, 0, number, None], flat)
+            half = linalg.half_solve(now.factor[:, 0, number], flat)
+            half = half.reshape(*half.shape[:2], -1, q)  # (K, D_x, B, q)
             variance = now.expected_noise[:, :, number].mean(1) / len(phi)  # (K,)
-            doubt = torch.einsum("kbij,k->bij", half.mT @ half, variance)
+            doubt = torch.einsum("kxbi,kxbj,k->bij", half, half, variance)
             within = within + torch.einsum("bij,e,f->biejf", doubt, column, column)
         centred = (means - means.mean((0, 1))).flatten(-2).flatten(0, 1)  # (K S, ..., q D)
         between = torch.einsum("s...i,s...j->...ij", centred, centred) / len(centred)

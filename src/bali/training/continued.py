@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bali.conjugate.kronecker import Kronecker
+from bali.conjugate.matrix_normal import Kronecker
 from bali.inference.inputs import Inputs, each, tensors
 from bali.inference.joint import JointLayer
 from bali.inference.joint_pass import Link

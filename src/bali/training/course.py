@@ -50,6 +50,7 @@ class Job:
     rules: Rules
     device: torch.device
     group: Group | None = None  # of the processes that train together, each of which has all the data
+    observations: int = 1  # of an example: one for each position of a sequence or an image
 
 
 @dataclass
@@ -132,7 +133,7 @@ def one_step(job: Job, course: Course) -> None:
     if group is not None:  # every process takes its part of the batch
         index = index[len(index) * group.rank // group.size : len(index) * (group.rank + 1) // group.size]
     x, y = job.examples.take(index)
-    pace = rules.pace(len(course.layers), course.phase, course.step)
+    pace = rules.pace(len(course.layers), course.phase, course.step, job.observations)
     network.assign({name: layer.mean for name, layer in course.layers.items()})
     factor = None if course.noise is None else linalg.cholesky(course.noise, "noise of the observations").to(y.dtype)
     course.step += 1

@@ -117,6 +117,22 @@ def as_examples(data: Any, device: torch.device, dtype: torch.dtype) -> tuple[Ex
     return InMemory(x, y), None
 
 
+def with_held_out(
+    examples: Examples, validation: Any, seed: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Examples, Examples]:
+    """Training and held-out examples."""
+    if not isinstance(validation, (int, float)):
+        return examples, as_examples(validation, device, dtype)[0]
+    if not 0.0 < validation < 1.0:
+        raise ValueError(f"validation must be a share between 0 and 1, or data; got {validation}")
+    n = len(examples)
+    kept = max(1, round(validation * n))
+    if n - kept < 1:
+        raise ValueError(f"{n} examples are too few to hold some of them out; give validation data of their own")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return Part(examples, order[kept:]), Part(examples, order[:kept])
+
+
 def as_pair(item: Any) -> tuple[Any, Any]:
     """(x, y) of a pair, or of a mapping with `labels`, as Hugging Face batches are."""
     if isinstance(item, Mapping) and "labels" in item:

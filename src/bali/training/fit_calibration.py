@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bali.inference.inputs import Inputs
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.training.calibration import fit_noise, fit_temperature
+from bali.training.calibration import Part, fit_noise, fit_temperature
 from bali.training.course import Job
 from bali.training.fitted import Fitted
 from bali.training.fitted_values import Calibration
-from bali.training.held_out import Part
 
 #: Shares of the damping that are tried, see `MatrixNormal`: the last is within a few per cent of Laplace's posterior.
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)
@@ -38,20 +38,31 @@ def calibrated(fitted: Fitted, job: Job) -> Calibration:
     """The calibration that makes the held-out examples likely, as wide as that allows."""
     n = min(len(job.held_out), _EXAMPLES)
     x, y = job.held_out.take(torch.arange(n))
-    before, each = fitted.calibration, -(-_SAMPLES // len(fitted.members))
-
-    def outputs(width: float) -> Tensor:
-        fitted.calibration = replace(before, width=width)
-        return fitted.linked_outputs(x, each)
-
+    widths = PRIOR_WIDTHS if fitted.is_linearised else WIDTHS
+    found = calibrated_at(fitted, x, y, likely_width(widths, lambda width: calibrated_at(fitted, x, y, width)[0]))[1]
+    if not fitted.is_linearised:
+        return found
+    each = _samples_of_each(fitted)
     with fitted.network.evaluating():
-        width = likely_width(PRIOR_WIDTHS if fitted.is_linearised else WIDTHS, lambda w: _score(fitted, outputs(w), y))
-        z, sample_width = outputs(width), None
-        if fitted.is_linearised:
-            sample_width = likely_width(SAMPLE_WIDTHS, lambda w: _score(fitted, fitted.sampled_outputs(x, each, w), y))
-    fitted.calibration = before
-    found = replace(_fitted_to(fitted, z, y)[1], width=width, sample_width=sample_width)
-    return replace(found, noise_rows=float(n)) if fitted.is_linearised else found
+        narrower = likely_width(
+            SAMPLE_WIDTHS, lambda width: _fitted_to(fitted, fitted.sampled_outputs(x, each, width), y)[0]
+        )
+    return replace(found, sample_width=narrower, noise_rows=float(n))
+
+
+def calibrated_at(fitted: Fitted, x: Inputs, y: Tensor, width: float) -> tuple[float, Calibration]:
+    """Log-likelihood of examples with the best noise or temperature for a posterior of this width, and these."""
+    before = fitted.calibration
+    try:
+        fitted.calibration = replace(before, width=width)
+        with fitted.network.evaluating():
+            return _fitted_to(fitted, fitted.linked_outputs(x, _samples_of_each(fitted)), y)
+    finally:
+        fitted.calibration = before
+
+
+def _samples_of_each(fitted: Fitted) -> int:
+    return -(-_SAMPLES // len(fitted.members))
 
 
 def likely_width(widths: Sequence[float], score: Callable[[float], float]) -> float:
@@ -60,10 +71,6 @@ def likely_width(widths: Sequence[float], score: Callable[[float], float]) -> fl
     weights = np.exp(scores - scores.max())
     shares = (np.cumsum(weights) - weights / 2) / weights.sum()  # each width stands for the values about it
     return math.exp(float(np.interp(QUANTILE, shares, logs)))
-
-
-def _score(fitted: Fitted, z: Tensor, y: Tensor) -> float:
-    return _fitted_to(fitted, z, y)[0]
 
 
 def _fitted_to(fitted: Fitted, z: Tensor, y: Tensor) -> tuple[float, Calibration]:

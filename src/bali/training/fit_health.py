@@ -6,7 +6,7 @@
 | weight std       | the same of their standard deviations, as predictions use them                                  |
 | told by the data | share of the weights' prior variance that the data took away                                    |
 | condition number | of the posterior's precision; the step's own solve is damped and never worse than 10 D_x         |
-| largest input    | its root mean square over that of the median input                                              |
+| largest input    | its root mean square over that of the median input, or over 1 where that is less                |
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def _of_layer(name: str, posterior: CurvaturePosterior) -> FittedLayerHealth:
         weight_std=float(deviations.square().mean().sqrt()),
         told_by_data=float((1.0 - deviations.square() / prior).mean()),
         condition_number=float((deviations.max() / deviations.min()).square()),
-        largest_input=math.sqrt(float(squares.max() / squares[squares > 0].median())) if bool((squares > 0).any()) else 1.0,
+        # Over 1 at least: of a hidden layer's inputs most may have died, which says nothing about the data.
+        largest_input=math.sqrt(float(squares.max() / squares.median().clamp_min(1.0))),
         has_gradients=bool(posterior.output_values.max() > 0.0),
     )

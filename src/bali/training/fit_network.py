@@ -26,12 +26,12 @@ from bali.training import fit_checkpoints
 from bali.training.averaged_points import load_point
 from bali.training.continued import Joined, Prior, larger_on_unseen, remembered
 from bali.training.course import Course, Job
-from bali.training.examples import Examples, Part, as_examples, with_features
+from bali.training.examples import Examples, as_examples, with_features, with_held_out
 from bali.training.fit_calibration import calibrated
-from bali.training.fit_progress import fit_bar
-from bali.training.fit_units import Standardised, link_of
+from bali.training.fit_units import Standardised, link_of, output_shape, warn_of_large_inputs, with_channels_last
 from bali.training.fitted import Fitted
 from bali.training.fitted_values import Calibration, History, Member, TrainedMember
+from bali.training.progress import fit_bar
 from bali.training.rules import MAX_BLOCK, Rules
 from bali.training.rules import batch_size as default_batch_size
 
@@ -59,6 +59,7 @@ def fit(
     device: str | torch.device = "auto",
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool = True,
+    rules: Rules | None = None,
 ) -> Fitted:
     """Infer a posterior over the weights of a network. Nothing has to be set.
 
@@ -100,6 +101,8 @@ def fit(
     checkpoint
         A file that is written now and then, and gone on from if it is there. Members that are finished have files of their
         own beside it, with a number at the end.
+    rules
+        Other numbers of training than those of `bali.training.rules`, for a study of them.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
@@ -127,8 +130,10 @@ def fit(
         seed = int(group.objects_from_first(lambda: seed))
         group.copy_first([*module.parameters(), *module.buffers()])
     examples, loader_size = as_examples(data, where, dtype)
-    examples, held_out = _held_out(examples, validation, seed, where, dtype)
+    examples, held_out = with_held_out(examples, validation, seed, where, dtype)
     is_pretrained = only is not None or epochs == 0
+    if not is_pretrained and prior is None:
+        warn_of_large_inputs(examples)
     network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
     given = prior.as_prior() if isinstance(prior, Fitted) else prior
     if not isinstance(given, Prior | None):
@@ -141,13 +146,29 @@ def fit(
         if given.memory is not None:
             examples = Joined(examples, given.memory.rows)
     kept_rows = remembered(examples, given, memory, seed)
+    shape = output_shape(network, link, examples)
+    if link.classes_second:
+        examples, held_out = (with_channels_last(part, len(shape)) for part in (examples, held_out))
     if units is not None:
         examples, held_out = (Standardised(part, units) for part in (examples, held_out))
     examples, held_out, body = _behind_frozen_body(network, examples, held_out)
     size = batch_size or loader_size or default_batch_size(len(examples))
     per_epoch = max(1, len(examples) // size)
     max_steps = None if epochs is None else epochs * per_epoch
-    job = Job(network, likelihood, link, examples, held_out, size, max_steps, seed, Rules(), where, group)
+    job = Job(
+        network,
+        likelihood,
+        link,
+        examples,
+        held_out,
+        size,
+        max_steps,
+        seed,
+        rules or Rules(),
+        where,
+        group,
+        shape[1:-1].numel(),
+    )
     found, initial = list[TrainedMember](), copy.deepcopy(module.state_dict())
     shows = verbose and (group is None or group.rank == 0)
     standing = nullcontext() if body is None else body.standing()
@@ -293,22 +314,6 @@ def _device(module: nn.Module, device: str | torch.device) -> torch.device:
         own = next(module.parameters()).device
         return torch.device("cuda") if own.type == "cpu" and torch.cuda.is_available() else own
     return torch.device(device)
-
-
-def _held_out(
-    examples: Examples, validation: Any, seed: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Examples, Examples]:
-    """Training and held-out examples."""
-    if not isinstance(validation, (int, float)):
-        return examples, as_examples(validation, device, dtype)[0]
-    if not 0.0 < validation < 1.0:
-        raise ValueError(f"validation must be a share between 0 and 1, or data; got {validation}")
-    n = len(examples)
-    kept = max(1, round(validation * n))
-    if n - kept < 1:
-        raise ValueError(f"{n} examples are too few to hold some of them out; give validation data of their own")
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return Part(examples, order[kept:]), Part(examples, order[:kept])
 
 
 def _behind_frozen_body(

@@ -28,7 +28,7 @@ from bali.training.conditioning import Conditioned
 from bali.training.continued import Memory, Prior, make_prior
 from bali.training.examples import as_inputs, check_finite
 from bali.training.fit_health import FittedHealth, fitted_health
-from bali.training.fitted_values import Calibration, History, Member, Units
+from bali.training.fitted_values import Calibration, History, InUnits, Member, Units
 from bali.training.output_regression import output_regression
 from bali.training.sampled_outputs import sampled_outputs
 
@@ -280,7 +280,7 @@ class Fitted:
                 linear.weight.mul_(units.scale.to(linear.weight)[:, None])
                 linear.bias.mul_(units.scale.to(linear.bias)).add_(units.shift.to(linear.bias))
             return module
-        return nn.Sequential(module, InUnits(units.shift, units.scale))
+        return nn.Sequential(module, InUnits(units.shift, units.scale, self.link.classes_second))
 
     @property
     def posteriors(self) -> dict[str, CurvaturePosterior]:
@@ -335,17 +335,3 @@ class Fitted:
 
 def _given(body: FrozenBody | None, x: Inputs) -> AbstractContextManager[None]:
     return nullcontext() if body is None else body.standing(body.features(x))
-
-
-class InUnits(nn.Module):
-    """shift + scale · z, after a network that was trained on standardised targets."""
-
-    def __init__(self, shift: Tensor, scale: Tensor) -> None:
-        super().__init__()
-        self.shift: Tensor
-        self.scale: Tensor
-        self.register_buffer("shift", shift.float())
-        self.register_buffer("scale", scale.float())
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.shift + self.scale * z

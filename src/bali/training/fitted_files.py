@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bali import files
 from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal, SumNormal
+from bali.inference.checkpoints import of_buffer
 from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.inference.schema import (
@@ -35,7 +36,6 @@ from bali.inference.schema import (
     check_tensors,
     largest,
 )
-from bali.inference.state_schema import of_buffer
 from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
@@ -130,7 +130,7 @@ def _built(meta: dict[str, Any], tensors: dict[str, Tensor], module: nn.Module, 
         units = Units(tensors["shift"], tensors["scale"], meta["module_has_units"], meta["output_layer"])
         if units.module_has_them:
             like = next(module.parameters())
-            link = Link(False, units.shift.to(like), units.scale.to(like))
+            link = Link(meta["classes_second"], units.shift.to(like), units.scale.to(like))
     history = History(**meta["history"])
     return Fitted(network, likelihood, members, calibration, units, link, history, meta["seed"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bali.conjugate.matrix_normal import CurvaturePosterior
 from bali.training.averaged_points import Point
@@ -69,3 +69,21 @@ class History:
     def of(cls, trained: Sequence[TrainedMember]) -> History:
         scores, losses = [t.scores for t in trained], [t.losses for t in trained]
         return cls(scores, losses, [t.outcome for t in trained], sum(t.refused for t in trained))
+
+
+class InUnits(nn.Module):
+    """shift + scale · z, after a network that was trained on standardised targets."""
+
+    def __init__(self, shift: Tensor, scale: Tensor, channels_second: bool = False) -> None:
+        super().__init__()
+        self.shift: Tensor
+        self.scale: Tensor
+        self.channels_second = channels_second
+        self.register_buffer("shift", shift.float())
+        self.register_buffer("scale", scale.float())
+
+    def forward(self, z: Tensor) -> Tensor:
+        if not self.channels_second:
+            return self.shift + self.scale * z
+        shape = (-1, *[1] * (z.dim() - 2))
+        return self.shift.reshape(shape) + self.scale.reshape(shape) * z

@@ -18,6 +18,12 @@ def merged_rows(
     return rows[:, : X.shape[1]], rows[:, X.shape[1] :], np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
 
 
+def copies(weight: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How often each distinct row was given; once, where weights are no whole numbers or too large for that."""
+    whole = bool((weight == np.round(weight)).all()) and weight.sum() <= MOST_COPIES * len(weight)
+    return weight.astype(np.int64) if whole else np.ones(len(weight), dtype=np.int64)
+
+
 def held_out_shares(
     X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], n_groups: int, share: float, seed: int
 ) -> NDArray[np.float64]:
@@ -28,18 +34,17 @@ def held_out_shares(
     held-out rows do, and a score that leaves repetitions out is of other rows than those to come. Groups are disjoint. Where
     weights are no whole numbers, a row is held out whole.
     """
-    whole = bool((weight == np.round(weight)).all()) and weight.sum() <= MOST_COPIES * len(X)
-    copies = weight.astype(np.int64) if whole else np.ones(len(X), dtype=np.int64)
-    row = np.repeat(np.arange(len(X)), copies)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(copies) - copies, copies)
-    columns = [X[row], y[row], number] if copies.max() > 1 else [X, y]
+    times = copies(weight)
+    row = np.repeat(np.arange(len(X)), times)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    columns = [X[row], y[row], number] if times.max() > 1 else [X, y]
     order = _random_rank(np.column_stack(columns), seed)
     n = int(order.max()) + 1
     held_out = min(max(round(share * n), 1), n // 2, n // n_groups)
     found = np.zeros((n_groups, len(X)))
     for group in range(n_groups):
         mine = (order >= group * held_out) & (order < (group + 1) * held_out)
-        found[group] = np.bincount(row[mine], minlength=len(X)) / copies
+        found[group] = np.bincount(row[mine], minlength=len(X)) / times
     return found
 
 

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from bali.inference.stack_pass import forward
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
-from bali.predictive.family_likelihood import LARGEST_LOG, FamilyLikelihood, exp
+from bali.predictive.likelihood import LARGEST_LOG, FamilyLikelihood, exp
 from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
 
 MEMBERS, WIDTH = 5, 32
 _ACTIVATION, _DOF = "gelu", 4.0
 _CONSTANT = math.lgamma((_DOF + 1) / 2) - math.lgamma(_DOF / 2) - 0.5 * math.log(_DOF * math.pi)  # of its density
 #: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
-_RULES = CourseRules(n_steps=400, batch_size=256, prior_variance=1.0)
+_RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
 #: Fewer held-out residuals tell nothing about where noise is larger.
 _LEAST_ROWS = 40
 #: Predicted means among the inputs: the noise often goes with the level.

@@ -18,7 +18,7 @@ class Rules:
     """Numbers that serve every network; a factor of three either way costs little."""
 
     step_size: float = 1.0  # α of a single layer; L layers have a share of 1/L each, as their steps add up in the outputs
-    kl_bound: float = 2e-3  # nats an example that a step may change the outputs by
+    kl_bound: float = 2e-3  # nats an observation that a step may change the outputs by
     momentum: float = 0.9
     rate: float = 0.05
     damping: float = 0.1
@@ -30,11 +30,13 @@ class Rules:
     patience: int = 500  # steps without a gain that end a phase
     least_gain: float = 3e-4  # of the score, in nats
 
-    def pace(self, n_layers: int, phase: int, step: int) -> Pace:
+    def pace(self, n_layers: int, phase: int, step: int, observations: int = 1) -> Pace:
+        """`observations` are those of an example."""
         fall = self.fall**phase
         prior_share = min(1.0, (step + 1) / self.prior_steps)
         step_size = self.step_size / n_layers * fall
-        return Pace(step_size, self.kl_bound * fall**2, self.momentum, self.rate, self.damping, prior_share)
+        kl_bound = self.kl_bound * observations * fall**2
+        return Pace(step_size, kl_bound, self.momentum, self.rate, self.damping, prior_share)
 
     def prior_variance_of(self, layer: Layer) -> float:
         return self.prior_variance / fellows(layer)

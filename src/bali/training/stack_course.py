@@ -21,7 +21,7 @@ from bali.conjugate.symmetric import Dense
 from bali.inference.joint import Pace
 from bali.inference.stack_pass import StackPass, backward, forward
 from bali.inference.stack_update import StackLayer, advance, take_in, with_known_inputs
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 from bali.predictive.likelihoods import Likelihood
 
 #: Memories of the averages of the means; at each score the better one counts.

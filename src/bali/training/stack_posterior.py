@@ -12,7 +12,7 @@ from bali.conjugate.matrix_normal import MatrixNormal
 from bali.conjugate.symmetric import Dense
 from bali.inference.stack_pass import forward
 from bali.inference.stack_update import StackLayer
-from bali.layers.activations import ACTIVATIONS
+from bali.layers.modules import ACTIVATIONS
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
-from bali.training.calibration import fit_temperature
+from bali.training.calibration import Part, fit_temperature
 from bali.training.fit_calibration import WIDTHS, likely_width
-from bali.training.held_out import Part
 from bali.training.row_noise import learn_row_noise
 from bali.training.stack_posterior import StackPosterior
 from bali.training.table_posterior import TablePosterior
@@ -43,11 +42,7 @@ def calibrated(
 ) -> TablePosterior:
     """The mixture of these stacks. Members take turns in holding out the groups."""
     posterior = TablePosterior(tuple(stacks), tuple(likelihoods), seed, offset=offset)
-    groups = []
-    for number, share in enumerate(held_out):
-        rows, members = share.nonzero()[:, 0], range(number, stacks[0].n_members, len(held_out))
-        if len(rows) and len(members):
-            groups.append(Group(rows, weight[rows] * share[rows].to(weight.dtype), members))
+    groups = _groups(held_out, weight, stacks[0].n_members)
     if posterior.is_regression:
         return _with_noise(posterior, encoded, y, weight, groups)
     return _with_width(posterior, encoded, y, groups)
@@ -64,6 +59,29 @@ class Group(NamedTuple):
         """Every so many of its rows; the first ones would be no fair sample, as tables come sorted."""
         step = -(-len(self.rows) * n_groups // _MOST_ROWS)
         return Group(self.rows[::step], self.weight[::step], self.members)
+
+
+def _groups(held_out: Tensor, weight: Tensor, n_members: int) -> list[Group]:
+    found = []
+    for number, share in enumerate(held_out):
+        rows, members = share.nonzero()[:, 0], range(number, n_members, len(held_out))
+        if len(rows) and len(members):
+            found.append(Group(rows, weight[rows] * share[rows].to(weight.dtype), members))
+    return found
+
+
+def held_out_predictions(
+    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, held_out: Tensor
+) -> list[Part]:
+    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out."""
+    groups = _groups(held_out, weight, posterior.stacks[0].n_members)
+    return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
+
+
+def _parts(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]) -> list[Part]:
+    return [
+        Part(posterior.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in groups
+    ]
 
 
 def _with_noise(
@@ -85,11 +103,7 @@ def _with_noise(
     if row_noise is not None:
         residual = residual / row_noise(x, means).double()
     start = replace(posterior, noise=_covariance(residual, held_weight), row_noise=row_noise)
-    parts = []
-    for group in groups:
-        few = group.some(len(groups))
-        found = start.predictive([x[few.rows] for x in encoded], 1, few.members)
-        parts.append(Part(found, y[few.rows], few.weight))
+    parts = _parts(start, encoded, y, [group.some(len(groups)) for group in groups])
     scale, dof = _noise_of_many(parts, posterior.n_members)
     assert start.noise is not None
     return replace(start, noise=start.noise * scale**2, noise_dof=dof)
@@ -138,8 +152,7 @@ def _with_width(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor,
     few = [group.some(len(groups)) for group in groups]
 
     def parts(width: float) -> list[Part]:
-        at = replace(posterior, width=width)
-        return [Part(at.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in few]
+        return _parts(replace(posterior, width=width), encoded, y, few)
 
     width = likely_width(WIDTHS, lambda width: _tempered(parts(width))[0])
     return replace(posterior, width=width, temperature=_tempered(parts(width))[1])

@@ -60,6 +60,13 @@ class Progress:
     validation_score: float | None
 
 
+def half_of(on_step: Callable[[Progress], None] | None, number: int) -> Callable[[Progress], None] | None:
+    """For the first (0) or the second (1) of two trainings of about the same length that one bar shows."""
+    if on_step is None:
+        return None
+    return lambda p: on_step(replace(p, step=p.step + number * p.max_steps, max_steps=2 * p.max_steps))
+
+
 @dataclass
 class TableFit:
     """What training found."""

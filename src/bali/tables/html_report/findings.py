@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from bali.tables.html_report import uncertainty_checks
+from bali.tables.html_report import holdout
 from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
 from bali.tables.html_report.wording import number, percent, plural, shortened
 
@@ -63,7 +63,7 @@ def _errors(held: RegressionHoldout, record: Mapping[str, Any]) -> Finding:
 def _intervals(held: RegressionHoldout, record: Mapping[str, Any]) -> Finding:
     n = record["n_holdout"]
     inside = record["metrics"].get("coverage_90", float(held.inside.mean()))
-    low, high = (float(end) for end in uncertainty_checks.chance_range(n, 0.9))
+    low, high = (float(end) for end in holdout.chance_range(n, 0.9))
     text = f"Of the 90\u202f% intervals, {percent(inside)} hold the true value"
     chance = f"chance alone accounts for {percent(low)} to {percent(high)} of {plural(n, 'row')}"
     if inside < low:
@@ -104,7 +104,7 @@ def _order(record: Mapping[str, Any]) -> Finding | None:
 
 def _spread(held: DurationHoldout, record: Mapping[str, Any]) -> Finding:
     n, inside = record["n_holdout"], record["metrics"].get("coverage_90", float((np.abs(held.pit - 0.5) <= 0.45).mean()))
-    low, high = (float(end) for end in uncertainty_checks.chance_range(n, 0.9))
+    low, high = (float(end) for end in holdout.chance_range(n, 0.9))
     text = (
         f"{percent(inside)} of the durations lie in their 90\u202f% interval (those not over yet counted by their chances)"
     )
@@ -131,7 +131,7 @@ def _accuracy(held: ClassHoldout, record: Mapping[str, Any]) -> Finding:
 
 def _confidence(held: ClassHoldout) -> Finding:
     stated, observed = float(held.confidence.mean()), float(held.correct.mean())
-    # Right or wrong are coin tosses with the stated probabilities; 1.96 for the 95 % of `uncertainty_checks.CHANCE`.
+    # Right or wrong are coin tosses with the stated probabilities; 1.96 for the 95 % of `holdout.CHANCE`.
     spread = 1.96 * float(np.sqrt((held.confidence * (1 - held.confidence)).sum())) / len(held.y)
     text = f"It claims to be right {percent(stated)} of the time and is right {percent(observed)} of the time"
     if observed < stated - spread:
@@ -164,7 +164,7 @@ def _knows_its_mistakes(held: ClassHoldout) -> Finding | None:
 
 def _about_weak_spots(association: float, p_value: float, text: str) -> Finding:
     """Of uncertainty with error; the p-value is that of none."""
-    if p_value > 1 - uncertainty_checks.CHANCE:
+    if p_value > 1 - holdout.CHANCE:
         return Finding("neutral", f"Whether it is less sure where it is wrong, these rows do not tell for certain. {text}")
     if association > 0:
         return Finding("good", f"The model knows where it is weak. {text}")

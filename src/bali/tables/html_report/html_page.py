@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.metrics import roc_auc_score
 
 from bali.estimators import BALIEstimator
-from bali.tables.html_report import report_figures, report_tables, task_figures, wording
-from bali.tables.html_report.column_pictures import effects_of_columns
+from bali.tables.html_report import report_figures, task_figures, wording
 from bali.tables.html_report.findings import findings
 from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout, read_holdout
-from bali.tables.html_report.pictures import Picture, picture
+from bali.tables.html_report.svg import Picture, picture
+from bali.tables.html_report.task_figures import effects_of_columns
 from bali.tables.html_report.wording import shortened
 
 
@@ -31,20 +30,11 @@ def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[st
 
     - counts: as regression; durations: y and event (1: over then), median, low, high.
 
-    `checks` and `columns` are what `scored_rows` and `column_effects` make, `of_columns` what was done to columns, in
+    `checks` and `columns` are what `score_rows` and `column_effects` make, `of_columns` what was done to columns, in
     words. The holdout may hold fewer rows than were held out; then `metrics` are of all of them and the figures of these.
     """
     held = read_holdout(record)
-    environment = Environment(
-        loader=PackageLoader("bali.tables.html_report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": wording.number, "percent": wording.percent, "duration": wording.duration}
-    environment.globals["plural"] = wording.plural
-    return environment.get_template("report.html").render(
+    return wording.template("report.html").render(
         record=record,
         held=held,
         is_regression=record["task"] != "classification",
@@ -55,11 +45,11 @@ def html(model: BALIEstimator, record: Mapping[str, Any], of_columns: Mapping[st
         calibration=_calibration(held),
         predictions=_predictions(held) + _of_task(record),
         effects=effects_of_columns(record),
-        importance=report_tables.importance(record.get("columns", [])),
+        importance=wording.importance(record.get("columns", [])),
         uncertainty=_uncertainty(held),
-        confusion=report_tables.confusion(held) if isinstance(held, ClassHoldout) else None,
-        uncertain_rows=report_tables.most_uncertain(held) if held is not None else None,
-        health=report_tables.health(model.health(), of_columns or {}),
+        confusion=wording.confusion(held) if isinstance(held, ClassHoldout) else None,
+        uncertain_rows=wording.most_uncertain(held) if held is not None else None,
+        health=wording.health(model.health(), of_columns or {}),
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from bali.tables.html_report import uncertainty_checks
+from bali.tables.html_report import holdout
 from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, RegressionHoldout
 from bali.tables.html_report.svg import ACCENT, INK, MUTED, PAPER, SECOND
 
@@ -53,7 +53,7 @@ def learning_curve(figure: Figure, loss: list[float], steps: list[int], scores: 
 
 def interval_coverage(figure: Figure, held: RegressionHoldout | DurationHoldout) -> None:
     axes = figure.subplots()
-    curve = uncertainty_checks.coverage_curve(held)
+    curve = holdout.coverage_curve(held)
     ends = np.concatenate([[0.0], curve.nominal, [1.0]])
     _diagonal(axes)
     axes.fill_between(
@@ -76,10 +76,10 @@ def interval_coverage(figure: Figure, held: RegressionHoldout | DurationHoldout)
 
 def where_truth_falls(figure: Figure, held: RegressionHoldout | DurationHoldout) -> None:
     axes = figure.subplots()
-    values = uncertainty_checks.probability_integral_transform(held)
+    values = holdout.probability_integral_transform(held)
     n_bins = 10 if len(values) >= 50 else 5
     counts, edges = np.histogram(values, n_bins, (0.0, 1.0))
-    low, high = uncertainty_checks.chance_range(len(values), 1 / n_bins)
+    low, high = holdout.chance_range(len(values), 1 / n_bins)
     axes.axhspan(float(low), float(high), facecolor=MUTED, alpha=0.18, zorder=0.5)
     axes.bar(
         edges[:-1], counts / len(values), 1 / n_bins, align="edge", color=ACCENT, alpha=0.8, edgecolor=PAPER, linewidth=1.2
@@ -142,7 +142,7 @@ def error_against_std(figure: Figure, held: RegressionHoldout) -> None:
         held.std[rows], error[rows], color=ACCENT, alpha=0.35, linestyle="", marker="o", markersize=3.2, markeredgewidth=0,
         label="a row",
     )  # fmt: skip
-    groups = uncertainty_checks.uncertainty_groups(held.std)
+    groups = holdout.uncertainty_groups(held.std)
     stated = [float(np.sqrt(np.mean(held.std[g] ** 2))) for g in groups]
     observed = [float(np.sqrt(np.mean(error[g] ** 2))) for g in groups]
     axes.plot(stated, observed, color=SECOND, marker="o", markersize=5, label="typical error")
@@ -160,8 +160,8 @@ def error_against_std(figure: Figure, held: RegressionHoldout) -> None:
 
 def reliability(figure: Figure, held: ClassHoldout) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1.0])
-    stated, true = uncertainty_checks.stated_probabilities(held)
-    bins = uncertainty_checks.reliability(stated, true)
+    stated, true = holdout.stated_probabilities(held)
+    bins = holdout.reliability(stated, true)
     x, y = np.array([b.stated for b in bins]), np.array([b.observed for b in bins])
     _diagonal(upper)
     upper.vlines(x, [b.low for b in bins], [b.high for b in bins], color=ACCENT, alpha=0.35, linewidth=3.5)
@@ -189,7 +189,7 @@ def receiver_operating_characteristic(figure: Figure, held: ClassHoldout) -> Non
 
 def error_against_entropy(figure: Figure, held: ClassHoldout) -> None:
     axes = figure.subplots()
-    groups = uncertainty_checks.uncertainty_groups(held.entropy)
+    groups = holdout.uncertainty_groups(held.entropy)
     wrong = [float((~held.correct[g]).mean()) for g in groups]
     stated = [float((1 - held.confidence[g]).mean()) for g in groups]
     place = np.arange(1, len(groups) + 1)

@@ -10,8 +10,10 @@ import io
 import re
 from collections.abc import Callable
 from html import escape
+from typing import Any, NamedTuple
 
 import matplotlib.style
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 # Stand-ins, which no figure would use otherwise. The names are those of the variables in style.css.
@@ -71,3 +73,18 @@ def _themed(svg: str, name: str, description: str) -> str:
     for stand_in, role in _ROLES.items():
         svg = svg.replace(stand_in, f"var(--{role})")
     return svg
+
+
+class Picture(NamedTuple):
+    title: str
+    caption: str  # any text: the template escapes it
+    svg: Markup
+
+
+def picture(name: str, title: str, caption: str, paint: Callable[..., None], *arguments: Any) -> Picture:
+    """What `paint` draws on a figure; `name` is the document's own for it."""
+
+    def on(figure: Figure) -> None:
+        paint(figure, *arguments)
+
+    return Picture(title, caption, Markup(inline_svg(name, f"{title}. {caption}", on)))

@@ -6,7 +6,6 @@ import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -34,18 +33,6 @@ class Card(NamedTuple):
     svg: Markup
 
 
-def environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("bali.tables.html_report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"number": wording.number, "percent": wording.percent}
-    return made
-
-
 def what_if_html(model: TableModel, row: Row) -> str:
     """One self-contained page about the neighbourhood of a row."""
     prediction = described(model, row)
@@ -55,18 +42,14 @@ def what_if_html(model: TableModel, row: Row) -> str:
     probabilities = prediction.get("classes", {})
     names = sorted(probabilities, key=probabilities.get, reverse=True)[:MAX_CLASSES]
     leading = {name: model.target.classes.index(name) for name in names}
-    return (
-        environment()
-        .get_template("what_if.html")
-        .render(
-            target=model.target.name,
-            prediction=prediction,
-            coverage=COVERAGE,
-            best=next(iter(leading), None),
-            row={name: _shown(value) for name, value in row.items()},
-            cards=[_card(number, found, row, leading) for number, found in enumerate(sweeps)],
-            version=model.record.get("bali_version", ""),
-        )
+    return wording.template("what_if.html").render(
+        target=model.target.name,
+        prediction=prediction,
+        coverage=COVERAGE,
+        best=next(iter(leading), None),
+        row={name: _shown(value) for name, value in row.items()},
+        cards=[_card(number, found, row, leading) for number, found in enumerate(sweeps)],
+        version=model.record.get("bali_version", ""),
     )
 
 
