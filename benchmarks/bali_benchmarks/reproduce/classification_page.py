@@ -40,18 +40,6 @@ def sets_in(rows: Sequence[Line], names: Sequence[str]) -> list[str]:
 def benchmark(every: Rows) -> list[str]:
     rows, judged = longest(every["classification"]), ("paper", "mc_dropout")
     text = (
-<<<<<<< HEAD
-        "Two hidden layers of 256 leaky tanh units. `BALI`, `MAP` and `MC dropout` have the paper's settings, 5 random "
-        "80/20 splits of tables and 3 seeds on images, which in new runs see the same mini-batches; `defaults` is "
-        "`BALIClassifier()`, whose networks have GELU units, 64 in each layer on tables (128 from 5,000 rows on), and whose "
-        "verdict is against BALI in the paper. One thing differs from the paper's settings: BALI's first layer divides "
-        "pixels by √(D + 1), as other layers do with their inputs. The paper does not say how pixels are scaled: here they "
-        "share one mean and one scale, with which BALI and MC dropout learn faster than with pixels from 0 to 1 (on "
-        "held-out training rows). MAP and MC dropout predict with Adam's moving average of the weights. The last columns "
-        "are paired differences: between BALI and MC dropout, both with the paper's settings and with as many steps, and "
-        "between the defaults and BALI where that has all of the paper's steps. Runs with fewer steps than the paper's have "
-        "no verdict."
-=======
         "Two hidden layers of 256 leaky tanh units. `BALI`, `MAP` and `MC dropout` have the paper's settings, 5 "
         "random 80/20 splits of tables and 3 seeds on images, which in new runs see the same mini-batches; `defaults` "
         "is `BALIClassifier()`, whose networks have GELU units, 64 in each layer on tables (128 from 5,000 rows on), "
@@ -62,7 +50,6 @@ def benchmark(every: Rows) -> list[str]:
         "weights. The last columns are paired differences: between BALI and MC dropout, both with the paper's "
         "settings and with as many steps, and between the defaults and BALI where that has all of the paper's steps. "
         "Runs with fewer steps than the paper's have no verdict."
->>>>>>> paper
     )
     planned = {name: setting.n_splits for name, setting in paper_settings.CLASSIFICATION.items()}
     left = unfinished(rows, planned, list(TITLES))
