@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from sklearn.datasets import load_iris
 
-from bali.conjugate.gram import with_ones
+from bali.conjugate.moments import with_ones
 from bali.predictive import metrics
 from bali_benchmarks.baselines import BaselineClassifier, BaselineRegressor, Task
 from bali_benchmarks.baselines.global_inducing import N_INDUCING, GlobalInducing, conditional

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bali.conjugate.gram import cross, gram, input_gram, products, with_ones
+from bali.conjugate.moments import cross, gram, input_gram, products, with_ones
 from support.oracles import array, assert_close, normal
 from support.tolerances import ROUNDING
 

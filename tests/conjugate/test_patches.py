@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from bali.conjugate.gram import cross, input_gram, products
+from bali.conjugate.moments import cross, input_gram, products
 from bali.conjugate.rows import Patches
 from bali.layers.convolution import ConvolutionLayer
 from bali.layers.layer import Layer

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bali.conjugate.rows import Tokens
-from bali.inference import row_sums
-from bali.inference.joint_pass import JointPass, Link, joint_pass
+from bali.inference.joint_pass import JointPass, Link, even_sample, joint_pass
 from bali.inference.network import Network
-from bali.inference.row_sums import even_sample
 from bali.layers.layer import Layer
 from bali.predictive.likelihoods import Categorical
 from support.networks import randn, seeded
@@ -116,7 +114,7 @@ def test_chosen_rows_are_those_of_all_rows(case: str, max_block: int) -> None:
 @each_network
 def test_samples_of_rows_have_the_sums_of_all_in_the_mean(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = passed(case, 0)
-    monkeypatch.setattr(row_sums, "enough_rows", lambda n_inputs: 7)
+    monkeypatch.setattr("bali.inference.joint_pass.enough_rows", lambda n_inputs: 7)
     samples = [passed(case, start) for start in range(300)]
     for name, sums in whole.sums.items():
         for part in ("xx", "yy"):

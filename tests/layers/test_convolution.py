@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import bali
-from bali.conjugate.gram import with_ones
+from bali.conjugate.moments import with_ones
 from bali.inference.prediction import Method
 from bali.layers.convolution import Convolution, ConvolutionLayer
 from support.networks import data, inference, mlp, randn, seeded

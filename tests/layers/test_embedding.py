@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bali.conjugate.gram import cross, input_gram
 from bali.conjugate.mniw import MNIW
-from bali.conjugate.moments import Moments
+from bali.conjugate.moments import Moments, cross, input_gram
 from bali.conjugate.rows import Tokens
 from bali.conjugate.symmetric import Diagonal
 from bali.inference.prediction import Method

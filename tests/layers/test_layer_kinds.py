@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import bali
-from bali.conjugate.gram import with_ones
+from bali.conjugate.moments import with_ones
 from bali.conjugate.rows import Tokens
 from bali.conjugate.symmetric import Diagonal
 from bali.inference.network import Network

@@ -11,7 +11,7 @@ from bali.conjugate.symmetric import Dense
 from bali.inference.stack_pass import forward
 from bali.inference.stack_update import StackLayer
 from bali.layers.modules import ACTIVATIONS
-from bali.training.stack_posterior import StackPosterior
+from bali.training.table_posterior import StackPosterior
 
 
 def with_ones(x: Tensor) -> Tensor:

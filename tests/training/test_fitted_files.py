@@ -15,7 +15,7 @@ import bali
 from bali import ModelFileError, files
 from bali.training.fit_checkpoints import KIND as CHECKPOINT
 from bali.training.fit_checkpoints import MEMBER_KIND, member_path
-from bali.training.fitted_writing import KIND
+from bali.training.fitted_values import KIND
 
 Change = Callable[[dict[str, Any], dict[str, Tensor]], object]
 

@@ -11,8 +11,7 @@ from scipy import stats
 
 from bali.predictive.likelihoods import Categorical, Gaussian
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
-from bali.training.row_noise import MEMBERS, WIDTH, RowNoise
-from bali.training.table_posterior import TablePosterior
+from bali.training.table_posterior import MEMBERS, WIDTH, RowNoise, TablePosterior
 from support.networks import randn
 from support.oracles import array, assert_close, assert_mean
 from support.stacked import stack, with_ones

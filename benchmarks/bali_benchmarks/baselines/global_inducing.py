@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate import linalg
-from bali.conjugate.gram import with_ones
+from bali.conjugate.moments import with_ones
 from bali.layers.modules import ACTIVATIONS
 from bali_benchmarks.baselines.adam import adam_start, adam_step, averaged_weights
 from bali_benchmarks.baselines.method import Method, Setting, State, Task

@@ -8,8 +8,8 @@ from bali.estimators import BALIRegressor, defaults
 from bali.estimators.input_scaling import HEAVY_TAILS
 from bali.estimators.near_rows import FEW
 from bali.estimators.near_rows import MANY as MANY_NEAR
-from bali.training.row_noise import MEMBERS as NOISE_MEMBERS
-from bali.training.row_noise import WIDTH as NOISE_WIDTH
+from bali.training.table_posterior import MEMBERS as NOISE_MEMBERS
+from bali.training.table_posterior import WIDTH as NOISE_WIDTH
 from bali_benchmarks.reproduce.markdown import wrapped
 
 # Rows and columns on either side of each threshold of `bali.estimators.defaults`.

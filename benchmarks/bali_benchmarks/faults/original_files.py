@@ -27,7 +27,7 @@ from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
 from bali.training.fit_checkpoints import KIND as CHECKPOINT
 from bali.training.fitted import Fitted
-from bali.training.fitted_writing import KIND as FITTED
+from bali.training.fitted_values import KIND as FITTED
 from bali_benchmarks.faults.forks import Helper, most_resident, resident
 
 _X = np.random.default_rng(0).normal(size=(60, 3))

@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bali.cli.evaluate import evaluate
 from bali.cli.fit import fit
-from bali.cli.predict import predict
+from bali.cli.predict import evaluate, predict
 from bali.cli.query import query
-from bali.cli.report import report
-from bali.cli.serve import serve
+from bali.cli.report import report, serve
 from bali.cli.update import update
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)

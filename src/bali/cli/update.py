@@ -40,7 +40,7 @@ def update(
     from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, model_path, noted_warnings
-    from bali.tables.table_update import check_takes_rows, take_in
+    from bali.tables.table_training import check_takes_rows, take_in
 
     talk = Talk(as_json=as_json, quiet=quiet)
     with failing_cleanly():

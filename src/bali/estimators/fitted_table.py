@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from bali.estimators import estimator_files, posterior_files
+from bali.estimators import estimator_files
 from bali.estimators.distributional import Array
 from bali.estimators.encodings import Encoding
 from bali.estimators.frame_columns import columns_from_json
@@ -157,7 +157,7 @@ class FittedTable(FrameInputs):
 
     def fitted_state(self) -> dict[str, Any]:
         """The recipe, the posterior and the encodings."""
-        meta, tensors = posterior_files.to_plain(self.posterior_, self.encodings_)
+        meta, tensors = estimator_files.to_plain(self.posterior_, self.encodings_)
         plain = {"recipe": self.recipe_.to_json(), "posterior": meta, "columns": self.columns_.to_json()}
         return {"meta": plain, "tensors": tensors}
 
@@ -166,7 +166,7 @@ class FittedTable(FrameInputs):
         self.recipe_ = Recipe.from_json(state["meta"]["recipe"])
         self.columns_ = columns_from_json(state["meta"]["columns"])
         plain = state["meta"]["posterior"], state["tensors"]
-        self.posterior_, self.encodings_ = posterior_files.from_plain(self.recipe_, *plain, self._device)
+        self.posterior_, self.encodings_ = estimator_files.from_plain(self.recipe_, *plain, self._device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file, which `bali.load` reads without executing anything."""

@@ -39,8 +39,8 @@ from bali.inference.schema import (
     largest,
 )
 from bali.layers.modules import ACTIVATIONS
-from bali.training.row_noise import MEMBERS as ROW_NOISE_MEMBERS
-from bali.training.row_noise import WIDTH as ROW_NOISE_WIDTH
+from bali.training.table_posterior import MEMBERS as ROW_NOISE_MEMBERS
+from bali.training.table_posterior import WIDTH as ROW_NOISE_WIDTH
 
 WIDTH = Number(1, 1e7, whole=True)
 FLAG = Either(Truth(), Number(-1000, 1000, whole=True))  # as users write them

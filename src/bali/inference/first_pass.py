@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bali.conjugate.gram import gram, with_ones
+from bali.conjugate.moments import gram, with_ones
 from bali.inference.recording import Call, version_of
 from bali.inference.settings import Setup
 from bali.inference.state import State

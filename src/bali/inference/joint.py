@@ -34,7 +34,7 @@ from torch.nn import functional
 from bali.conjugate.averages import averaged, averaged_into
 from bali.conjugate.matrix_normal import Kronecker
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
-from bali.inference.row_sums import RowSums
+from bali.inference.joint_pass import RowSums
 
 #: Squared gradients below this share of the layer's mean one count as that share: such units hardly matter.
 _LEAST_SHARE = 1e-4

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.averages import averaged_into
-from bali.conjugate.gram import input_gram
+from bali.conjugate.moments import input_gram
 from bali.conjugate.symmetric import Dense, Symmetric
 from bali.inference.joint import Pace
 from bali.inference.stack_pass import StackPass, cross, product

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bali.conjugate.gram import Rows
-from bali.conjugate.moments import Moments
+from bali.conjugate.moments import Moments, Rows
 from bali.inference.settings import Settings
 from bali.inference.state import LayerState
 from bali.layers.layer import Layer

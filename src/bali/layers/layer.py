@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bali.conjugate.gram import Rows
+from bali.conjugate.moments import Rows
 from bali.conjugate.rows import Tokens
 
 

@@ -33,8 +33,7 @@ from bali.inference.schema import (
 from bali.training.averaged_points import DECAYS, AveragedPoints
 from bali.training.course import Course, Job, summary
 from bali.training.fitted_files import SCORES, member_checks, member_of
-from bali.training.fitted_values import TrainedMember
-from bali.training.fitted_writing import member_tensors
+from bali.training.fitted_values import TrainedMember, member_tensors
 
 # --- what the files may hold, for the fit that goes on from them ------------------------------------------------------
 

@@ -22,7 +22,7 @@ from bali.inference.network import Network
 from bali.layers.kinds import is_inside
 from bali.predictive.likelihoods import Categorical, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
-from bali.training import fitted_writing
+from bali.training import fitted_values
 from bali.training.averaged_points import Point, load_point
 from bali.training.conditioning import Conditioned
 from bali.training.continued import Memory, Prior, make_prior
@@ -330,7 +330,7 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the architecture to one file; `bali.load(path, module=...)` reads it."""
         name = type(self.likelihood).__name__
-        fitted_writing.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
+        fitted_values.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
 
 
 def _given(body: FrozenBody | None, x: Inputs) -> AbstractContextManager[None]:

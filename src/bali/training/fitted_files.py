@@ -40,8 +40,7 @@ from bali.predictive import likelihoods
 from bali.predictive.gaussian import Gaussian
 from bali.predictive.likelihoods import Likelihood
 from bali.training.fitted import Fitted
-from bali.training.fitted_values import Calibration, History, Member, Units
-from bali.training.fitted_writing import KIND
+from bali.training.fitted_values import KIND, Calibration, History, Member, Units
 from bali.training.rules import MAX_BLOCK
 
 _WIDE = (torch.float64, torch.float32)  # the second on a GPU of Apple's

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from bali.conjugate.gram import with_ones
 from bali.conjugate.matrix_normal import CurvaturePosterior, MatrixNormal
+from bali.conjugate.moments import with_ones
 from bali.conjugate.sampling import standard_normal
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.network import Network

@@ -11,8 +11,7 @@ from torch import Tensor
 from bali.conjugate.symmetric import Dense
 from bali.predictive.likelihoods import Likelihood
 from bali.training.stack_course import CourseRules, StackCourse, StackData
-from bali.training.stack_posterior import StackPosterior
-from bali.training.table_posterior import TablePosterior
+from bali.training.table_posterior import StackPosterior, TablePosterior
 
 #: Steps do not shrink: a stream has no end that they could shrink towards.
 _ENDLESS = 10**12

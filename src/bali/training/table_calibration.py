@@ -14,9 +14,7 @@ from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training.calibration import Part, fit_temperature
 from bali.training.fit_calibration import WIDTHS, likely_width
-from bali.training.row_noise import learn_row_noise
-from bali.training.stack_posterior import StackPosterior
-from bali.training.table_posterior import TablePosterior
+from bali.training.table_posterior import StackPosterior, TablePosterior, learn_row_noise
 
 _DOFS = (3.0, 4.0, 6.0, 10.0, 30.0, 300.0)
 _TYPICAL_DOF = 10.0

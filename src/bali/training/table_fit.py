@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bali.predictive.likelihoods import Likelihood
 from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
-from bali.training.stack_posterior import StackPosterior
+from bali.training.table_posterior import StackPosterior
 
 Outcome = Literal["converged", "time_limit", "interrupted"]
 #: After these shares of the steps candidates are compared.

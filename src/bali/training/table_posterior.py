@@ -1,17 +1,204 @@
-"""What a table's training comes to: a mixture of stacks of networks, and what held-out rows told about noise and width."""
+"""What a table's training comes to: a mixture of stacks of networks, and what held-out rows told about noise and width.
+
+Noise of each row is learnt from the residuals of rows by members that did not train on them. Residuals of training rows are
+too small where a network fits them closely, and a network that learns mean and noise at once neglects what it takes for
+noise. Here means are learnt first; then a few small networks learn the logarithm of the scale of the held-out residuals from
+the inputs and the predicted means, with a Student-t in mind so that single residuals count little. Whether it is worth it is
+judged on residuals that these networks have not seen: where noise is constant, so is the prediction of it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bali.conjugate.matrix_normal import MatrixNormal
+from bali.conjugate.symmetric import Dense
+from bali.inference.stack_pass import forward
+from bali.inference.stack_update import StackLayer
+from bali.layers.modules import ACTIVATIONS
+from bali.predictive import families
+from bali.predictive.likelihood import LARGEST_LOG, FamilyLikelihood, exp
 from bali.predictive.likelihoods import Gaussian, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
-from bali.training.row_noise import RowNoise
-from bali.training.stack_posterior import StackPosterior
+from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
+
+# --- the posterior of a stack of perceptrons around its means, and the outputs that it gives --------------------------
+
+
+@dataclass(frozen=True)
+class StackPosterior:
+    """K members of one shape, a matrix-normal of K matrices for each layer."""
+
+    layers: tuple[MatrixNormal, ...]
+    activation: str
+
+    @classmethod
+    def around(cls, layers: Sequence[StackLayer], n_data: Tensor, activation: str) -> StackPosterior:
+        """Of the curvature N · A ⊗ S of the likelihood at the layers' means, and the prior of the weights."""
+        found = []
+        for number, layer in enumerate(layers):
+            assert layer.inputs is not None
+            assert layer.gradients is not None
+            curvature = Dense(layer.inputs.values.double() * n_data.double()[:, None, None])
+            gradients, mean = layer.gradients.double(), layer.mean.double()
+            found.append(MatrixNormal.of(mean, curvature, gradients, layer.prior_variance, f"layer {number}"))
+        return cls(tuple(found), activation)
+
+    @property
+    def n_members(self) -> int:
+        return len(self.layers[0].mean)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Inputs, hidden layers, outputs."""
+        return [layer.mean.shape[-2] - 1 for layer in self.layers] + [self.layers[-1].mean.shape[-1]]
+
+    @property
+    def _bend(self) -> nn.Module:
+        return ACTIVATIONS[self.activation]()
+
+    def members(self, which: Sequence[int]) -> StackPosterior:
+        """Some of the members."""
+        index = torch.tensor(list(which), device=self.layers[0].mean.device)
+        parts = [
+            replace(layer, **{name: tensor[index] for name, tensor in _tensors(layer).items()})  # type: ignore[arg-type]
+            for layer in self.layers
+        ]
+        return StackPosterior(tuple(parts), self.activation)
+
+    @torch.no_grad()
+    def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the mean weights, (K, n, D), and the inputs of the last layer, (K, n, H), without the ones."""
+        passed = forward([layer.mean.to(x.dtype) for layer in self.layers], self._bend, x)
+        return passed.outputs, passed.inputs[-1]
+
+    @torch.no_grad()
+    def draws(self, x: Tensor, n_samples: int, width: float, seed: int) -> Tensor:
+        """Outputs of so many weight samples of each member, (S·K, n, D), samples outer."""
+        wide = [layer.with_width(width) for layer in self.layers]
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        found = []
+        for _ in range(n_samples):
+            weights = [
+                layer.weights_from(torch.randn(layer.mean.shape, generator=generator, dtype=x.dtype, device=x.device))
+                for layer in wide
+            ]
+            found.append(forward(weights, self._bend, x).outputs)
+        return torch.cat(found)
+
+    def inflation(self, features: Tensor, noise: Tensor) -> Tensor:
+        """1 + φᵀRφ (K, n): how much wider the prediction of a regression is as the output layer's weights are not known.
+
+        R⁻¹ = ΦᵀΦ + λ I with λ the noise's variance (K,) over that of a weight's prior: the exact posterior of a linear
+        regression on the features.
+        """
+        layer = self.layers[-1]
+        assert layer.input_basis is not None
+        phi = torch.cat([features, features.new_ones(*features.shape[:-1], 1)], -1)
+        rotated = phi @ layer.input_basis.to(phi.dtype)
+        precision = layer.input_values + (noise / layer.prior_variance)[:, None] + 1e-12
+        return 1.0 + (rotated.square() / precision.to(phi.dtype)[:, None, :]).sum(-1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a file holds of it."""
+        return {f"{number}/{name}": t for number, layer in enumerate(self.layers) for name, t in _tensors(layer).items()}
+
+
+def _tensors(layer: MatrixNormal) -> dict[str, Tensor]:
+    values = {field.name: getattr(layer, field.name) for field in fields(layer)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+# --- noise of each row ------------------------------------------------------------------------------------------------
+
+
+MEMBERS, WIDTH = 5, 32
+_ACTIVATION, _DOF = "gelu", 4.0
+_CONSTANT = math.lgamma((_DOF + 1) / 2) - math.lgamma(_DOF / 2) - 0.5 * math.log(_DOF * math.pi)  # of its density
+#: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
+_RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
+#: Fewer held-out residuals tell nothing about where noise is larger.
+_LEAST_ROWS = 40
+#: Predicted means among the inputs: the noise often goes with the level.
+_MEANS_SCALE = 1.5
+_MOST_ROWS = 20_000
+
+
+class _Scale(FamilyLikelihood):
+    """Residuals with the tails of a Student-t; outputs are logarithms of their scales."""
+
+    n_parameters: ClassVar[int] = 1
+
+    def family(self, z: Tensor) -> families.Family:
+        return families.StudentT(torch.zeros_like(z), exp(z), _DOF)
+
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Written out: autograd would take half the time of these small networks' steps."""
+        log_scale = z.double().clamp(-LARGEST_LOG, LARGEST_LOG)
+        ratio = (y * log_scale.neg().exp_()).square_().div_(_DOF)
+        log_prob = torch.log1p(ratio).mul_(-0.5 * (_DOF + 1)).sub_(log_scale).add_(_CONSTANT)
+        gradient = (ratio / (1.0 + ratio)).mul_(_DOF + 1).sub_(1.0)
+        return log_prob.sum(-1).to(z.dtype), gradient.masked_fill_(log_scale.abs() == LARGEST_LOG, 0.0).to(z.dtype)
+
+
+@dataclass(frozen=True)
+class RowNoise:
+    """Networks of the logarithm of a row's noise scale, in units of `unit`."""
+
+    means: list[Tensor]
+    unit: Tensor  # (D,)
+    gain: float  # of held-out residuals over a constant scale, nats a row
+
+    def __call__(self, x: Tensor, mean: Tensor) -> Tensor:
+        """Scales (n, D) for encoded rows x and predicted means (n, D), relative to a typical row's."""
+        with torch.no_grad():
+            z = forward([m.to(x.dtype) for m in self.means], ACTIVATIONS[_ACTIVATION](), _inputs(x, mean)).outputs
+        return exp(z).mean(0) * self.unit.to(x.dtype)
+
+
+def _inputs(x: Tensor, mean: Tensor) -> Tensor:
+    return torch.cat([x, _MEANS_SCALE * mean.to(x.dtype)], -1)
+
+
+def learn_row_noise(
+    x: Tensor, mean: Tensor, residual: Tensor, weight: Tensor, generator: torch.Generator
+) -> RowNoise | None:
+    """From encoded rows (m, F), predicted means and residuals (m, D) at unit scale; None where a constant does as well."""
+    if len(x) < _LEAST_ROWS:
+        return None
+    if len(x) > _MOST_ROWS:
+        x, mean, residual, weight = (t[:_MOST_ROWS] for t in (x, mean, residual, weight))
+    n, d = residual.shape
+    unit = residual.abs().median(0).values.clamp_min(1e-6) * 1.4826
+    order = torch.randperm(n, generator=generator, device=x.device)
+    fold = torch.empty_like(order)
+    fold[order] = torch.arange(n, device=x.device) % MEMBERS
+    held_out = fold == torch.arange(MEMBERS, device=x.device)[:, None]
+    data = StackData(_inputs(x, mean), (residual / unit).to(x.dtype), weight, held_out)
+    means = initial_means(MEMBERS, [data.x.shape[1], WIDTH, d], generator, x.dtype)
+    course = StackCourse(means, _ACTIVATION, _Scale(), data, _RULES, generator)
+    for _ in course.run(_RULES.n_steps):
+        pass
+    likelihood, log_scales = _Scale(), torch.linspace(-3.0, 3.0, 121, dtype=x.dtype, device=x.device)
+    by_row = likelihood.evaluate(course.outputs(course.best, data.x), data.y)[0]
+    by_row = (by_row * held_out).sum(0)  # every row by the member that holds it out
+    constants = torch.stack([likelihood.evaluate(s.expand(n, d), data.y)[0] for s in log_scales])
+    constant = constants[(constants * weight).sum(-1).argmax()]
+    share = weight / weight.sum()
+    gain = ((by_row - constant) * share).sum()
+    error = ((by_row - constant - gain).square() * share.square()).sum().sqrt()
+    if not bool(gain > error) or not math.isfinite(gain.item()):
+        return None
+    return RowNoise(course.best, unit, gain.item())
+
+
+# --- the mixture ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
