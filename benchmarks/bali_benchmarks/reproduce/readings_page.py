@@ -29,9 +29,9 @@ def section(every: Mapping[str, Sequence[Line]]) -> list[str]:
     text = (
         "What the paper leaves open, read otherwise in one point at a time. "
         f"{N_SPLITS} published and {N_SPLITS} random splits, trained side by side from one seed; of the paper's steps, "
-        f"the least: {lengths}. Shown is the paired difference to the first row, whose figures stand in it, over all splits: "
-        "a positive one of the error is worse, one of the log-likelihood better. `rows` counts the figures of the paper that "
-        f"are met within {ALLOWED:.0f} combined standard errors on the random splits."
+        f"the least: {lengths}. Shown is the paired difference to the first row, whose figures stand in it, over all "
+        "splits: a positive one of the error is worse, one of the log-likelihood better. `rows` counts the figures of the "
+        f"paper that are met within {ALLOWED:.0f} combined standard errors on the random splits."
     )
     lines = ["## Where ours differs: readings of the paper", "", wrapped(text), ""]
     header = ["reading", *(f"{name}, {METRICS[metric][0]}" for name in sets for metric in SCORES), "rows"]
