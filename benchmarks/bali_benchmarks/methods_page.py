@@ -64,7 +64,7 @@ def figure(rows: list[Line], name: str, method: str, metric: str) -> MeanScore |
 
 def of_splits(row: Line) -> int:
     """How many splits the set has; lines from before there could be fewer are of all."""
-    return int(row.get("of_splits", row.get("splits", 1)))
+    return int(row["of_splits"] if "of_splits" in row else row.get("splits", 1))
 
 
 def comparisons(rows: list[Line]) -> Iterator[Comparison]:
