@@ -26,12 +26,11 @@ from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.estimators.weights import checked_weight
 from bali.inference.prediction import MOST_SAMPLES
 from bali.layers.modules import ACTIVATIONS
-from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
-from bali.training.table_fit import Candidate, Progress, TableFit, train_table
+from bali.training.table_fit import Candidate, Progress, TableFit, held_out_shares, merged_rows, train_table
 
 #: Rows that tell the best constant output.
 _ENOUGH_ROWS = 20_000

@@ -18,8 +18,8 @@ from bali.inference.distributed import current_group
 from bali.inference.frozen import FrozenBody, frozen_body
 from bali.inference.joint import JointLayer
 from bali.inference.joint_pass import joint_pass
+from bali.inference.linearised import layer_posterior
 from bali.inference.network import Network
-from bali.inference.width import layer_posterior
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.training import course as courses
 from bali.training import fit_checkpoints
