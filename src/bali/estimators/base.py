@@ -19,11 +19,10 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bali.estimators import defaults
-from bali.estimators.distributional import Array
+from bali.estimators.distributional import Array, checked_weight
 from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
-from bali.estimators.weights import checked_weight
 from bali.inference.prediction import MOST_SAMPLES
 from bali.layers.modules import ACTIVATIONS
 from bali.training.progress import training_bar

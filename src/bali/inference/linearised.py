@@ -6,10 +6,10 @@ differentiated by two nearby points.
 
 How wide the posterior around given means is comes from the curvature of the likelihood (docs/method.md). With A = E[xxᵀ] of
 a layer's inputs and S = E[ggᵀ] of the gradients at its outputs, that of N examples of P rows is about N P · A ⊗ S (the
-Fisher approximation, as in K-FAC and Laplace's). With Newton's targets, whose noise is the inverse curvature, it is also what the
-layer's regression finds. How far steps went has no part in it. Samples of weights vary all layers at once, and each layer
-makes the doubts of the ones before it larger: a regression has no use for the result. It predicts by the first-order
-expansion about the means instead, where doubts add up.
+Fisher approximation, as in K-FAC and Laplace's). With Newton's targets, whose noise is the inverse curvature, it is also
+what the layer's regression finds. How far steps went has no part in it. Samples of weights vary all layers at once, and
+each layer makes the doubts of the ones before it larger: a regression has no use for the result. It predicts by the
+first-order expansion about the means instead, where doubts add up.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.training import course as courses
 from bali.training import fit_checkpoints
-from bali.training.averaged_points import load_point
+from bali.training.averaging import load_point
 from bali.training.continued import Joined, Prior, larger_on_unseen, remembered
 from bali.training.course import Course, Job
 from bali.training.examples import Examples, as_examples, with_features, with_held_out
