@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from bali.inference.first_pass import input_moments as input_moments
     from bali.inference.health import HealthWarning as HealthWarning
     from bali.inference.layerwise import LayerwiseInference as LayerwiseInference
+    from bali.layers.kinds import stack as stack
     from bali.layers.layer import UnsupportedLayerError as UnsupportedLayerError
     from bali.layers.modules import LowRankAdapted as LowRankAdapted
     from bali.layers.modules import StackedLinear as StackedLinear
     from bali.layers.modules import lora as lora
-    from bali.layers.stacks import stack as stack
     from bali.predictive import likelihoods as likelihoods
     from bali.predictive import metrics as metrics
     from bali.predictive import plots as plots
@@ -64,7 +64,7 @@ _PLACES: dict[str, tuple[str, str | None]] = {
     "lora": ("bali.layers.modules", "lora"),
     "metrics": ("bali.predictive.metrics", None),
     "plots": ("bali.predictive.plots", None),
-    "stack": ("bali.layers.stacks", "stack"),
+    "stack": ("bali.layers.kinds", "stack"),
     "surrogate": ("bali.training.surrogate", "surrogate"),
 }
 

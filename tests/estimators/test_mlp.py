@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from bali.estimators.mlp import draw_initial_weights, stacked_mlp, unit_variances
+from bali.layers.kinds import take_stacked
 from bali.layers.linear import StackedLinear
 from bali.layers.modules import ACTIVATIONS
-from bali.layers.stacks import take_stacked
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import bali
-from bali.conjugate.triangles import strips, whole
+from bali.conjugate.symmetric import strips, whole
 from bali.inference.distributed import shard
 from bali.inference.joint_step import owners, update_cost
 from bali_benchmarks.performance import processes

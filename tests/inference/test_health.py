@@ -194,7 +194,7 @@ def test_singular_precision_has_infinite_condition_number() -> None:
     assert state.posterior is not None
     singular = torch.diag(torch.tensor([4.0, 1.0, 1.0, 1.0], dtype=torch.float64))
     singular[2, 3] = singular[3, 2] = 1.0 + 1e-9  # whose factor has to be repaired
-    posterior = state.posterior.with_precision(Dense(singular))
+    posterior = replace(state.posterior, precision=Dense(singular))
     run.state = replace(run.state, layers={"0": replace(state, posterior=posterior)})
     with pytest.warns(bali.NumericalRepairWarning):
         assert run.health().layers[0].condition_number == math.inf

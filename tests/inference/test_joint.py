@@ -15,8 +15,8 @@ from bali.conjugate.matrix_normal import Kronecker
 from bali.conjugate.symmetric import Dense
 from bali.inference.joint import JointLayer, Pace, advance, needs_statistics, proposed_step, take_in
 from bali.inference.joint_pass import Link, joint_pass
+from bali.inference.linearised import layer_posterior
 from bali.inference.network import Network
-from bali.inference.width import layer_posterior
 from bali.predictive.likelihoods import Bernoulli, Categorical, Likelihood
 from bali.training.fit_calibration import WIDTHS
 from support.networks import randn, seeded

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bali.inference.stack_pass import backward, cross, forward, product
+from bali.inference.stack_update import backward, cross, forward, product
 from bali.layers.modules import ACTIVATIONS
 from support.networks import randn
 from support.oracles import assert_close

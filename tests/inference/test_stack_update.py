@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from bali.conjugate.symmetric import Dense
 from bali.inference import joint
 from bali.inference.joint import JointLayer, Pace
-from bali.inference.stack_pass import StackPass, backward, forward
 from bali.inference.stack_update import (
     StackLayer,
+    StackPass,
     advance,
+    backward,
+    forward,
     proposed_step,
     take_in,
     with_known_inputs,

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate.symmetric import Dense
-from bali.inference.stack_pass import forward
-from bali.inference.stack_update import StackLayer
+from bali.inference.stack_update import StackLayer, forward
 from bali.layers.modules import ACTIVATIONS
 from bali.training.table_posterior import StackPosterior
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bali.training.folds import MOST_COPIES, held_out_shares, merged_rows
+from bali.training.table_fit import MOST_COPIES, held_out_shares, merged_rows
 
 Array = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bali.conjugate.triangles import strips
+from bali.conjugate.symmetric import strips
 from bali_benchmarks.performance.arithmetic import step_flops
 
 _ROW, _ALGEBRA = 4, 8  # bytes of a number

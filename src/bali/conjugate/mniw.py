@@ -198,13 +198,6 @@ class MNIW(MNIWDensities):
         scale = torch.eye(n_outputs, dtype=dtype, device=device) * noise
         return cls(mean, precision, scale, n_outputs + 1.0 if dof is None else dof, name, repairs)
 
-    def with_precision(self, precision: Symmetric) -> MNIW:
-        """Another precision; the scale's factor is not computed again."""
-        other = replace(self, precision=precision)
-        if "scale_factor" in vars(self):
-            vars(other)["scale_factor"] = self.scale_factor
-        return other
-
     # --- conditioning -------------------------------------------------------------------------------------------
 
     def condition(self, moments: Moments) -> MNIW:

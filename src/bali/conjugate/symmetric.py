@@ -15,8 +15,31 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from bali.conjugate import linalg, triangles
+from bali.conjugate import linalg
 from bali.conjugate.averages import averaged_into
+
+#: More strips leave out little more, and every one is a copy.
+_STRIPS, _LEAST_WIDTH = 8, 8
+
+
+def _bounds(d: int) -> list[tuple[int, int]]:
+    width = max(-(-d // _STRIPS), _LEAST_WIDTH)
+    return [(low, min(low + width, d)) for low in range(0, d, width)]
+
+
+def strips(matrix: Tensor) -> list[Tensor]:
+    """Rows low..high of symmetric matrices (..., D, D), from column low on."""
+    return [matrix[..., low:high, low:] for low, high in _bounds(matrix.shape[-1])]
+
+
+def whole(like: Tensor, parts: Iterator[Tensor]) -> Tensor:
+    """The matrices, of the shape of `like`, whose strips come next."""
+    out = like.new_empty(like.shape)
+    for low, high in _bounds(like.shape[-1]):
+        part = next(parts)
+        out[..., low:high, low:] = part
+        out[..., high:, low:high] = part[..., high - low :].mT
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +72,11 @@ class Symmetric(ABC):
 
     def pack(self) -> list[Tensor]:
         """The numbers that tell it, for a message; of a dense one little more than a half."""
-        return [self.values] if self.own_dims == 1 else triangles.strips(self.values)
+        return [self.values] if self.own_dims == 1 else strips(self.values)
 
     def unpack(self, parts: Iterator[Tensor]) -> Self:
         """One of this shape whose packed numbers come next."""
-        return replace(self, values=next(parts) if self.own_dims == 1 else triangles.whole(self.values, parts))
+        return replace(self, values=next(parts) if self.own_dims == 1 else whole(self.values, parts))
 
     @abstractmethod
     def diagonal(self) -> Tensor:

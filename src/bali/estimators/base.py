@@ -18,18 +18,16 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bali.estimators import defaults
-from bali.estimators.distributional import Array
+from bali.estimators.distributional import Array, checked_weight
 from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
 from bali.estimators.parameters import check_parameters, n_threads
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
-from bali.estimators.weights import checked_weight
-from bali.training.folds import held_out_shares, merged_rows
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
-from bali.training.table_fit import Candidate, Progress, TableFit, train_table
+from bali.training.table_fit import Candidate, Progress, TableFit, held_out_shares, merged_rows, train_table
 
 #: Rows that tell the best constant output.
 _ENOUGH_ROWS = 20_000

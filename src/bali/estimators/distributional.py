@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
@@ -268,3 +268,15 @@ class ClassificationEstimator(ClassifierMixin, DistributionalEstimator):  # type
         """The most probable class of each row."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
+
+
+def checked_weight(sample_weight: ArrayLike | None, n_rows: int) -> Array:
+    """Once, or as often as the user says, which must make sense."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weight: Array = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, expected ({n_rows},)")
+    if (weight < 0).any() or (weight > 0).sum() < 2:
+        raise ValueError("sample_weight must not be negative, and not zero for at least two rows")
+    return weight

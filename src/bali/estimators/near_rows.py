@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from bali.training.folds import copies
+from bali.training.table_fit import copies
 
 Array = NDArray[Any]
 #: Nearest rows that averages are taken of: the smaller one follows details, the larger one has less noise.

@@ -15,10 +15,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bali.conjugate import triangles
 from bali.conjugate.moments import Moments
 from bali.conjugate.sampling import standard_normal
-from bali.conjugate.symmetric import Diagonal
+from bali.conjugate.symmetric import Diagonal, strips, whole
 from bali.inference.checkpoints import layer_from_tensors
 from bali.inference.distributed import Group
 from bali.inference.layer_update import (
@@ -108,13 +107,13 @@ def sum_over(setup: Setup, group: Group, batch: BatchStatistics) -> BatchStatist
 
 def _message(moments: Moments) -> list[Tensor]:
     """The numbers of a layer's moments; of the symmetric ones, little more than a half."""
-    return [moments.xy, *([] if moments.xx is None else moments.xx.pack()), *triangles.strips(moments.yy)]
+    return [moments.xy, *([] if moments.xx is None else moments.xx.pack()), *strips(moments.yy)]
 
 
 def _summed(like: Moments, parts: Iterator[Tensor], n: Tensor) -> Moments:
     xy = next(parts)
     xx = None if like.xx is None else like.xx.unpack(parts)
-    yy = triangles.whole(like.yy, parts)
+    yy = whole(like.yy, parts)
     first = n.reshape(-1)[0]  # members with as many rows each share what is alike
     return Moments(xx, xy, yy, first.item() if bool((n == first).all()) else n.to(xy.dtype))
 
@@ -194,9 +193,9 @@ def _result(updated: LayerState | None, layer: LayerState) -> list[Tensor]:
     if updated is None:
         mean = layer.prior.mean.new_empty(()).expand(layer.weights.shape)
         scale = mean.new_empty(()).expand(*mean.shape[:-2], mean.shape[-1], mean.shape[-1])
-        return [layer.weights, mean, *triangles.strips(scale)]
+        return [layer.weights, mean, *strips(scale)]
     assert updated.posterior is not None
-    return [updated.weights, updated.posterior.mean, *triangles.strips(updated.posterior.scale)]
+    return [updated.weights, updated.posterior.mean, *strips(updated.posterior.scale)]
 
 
 def _followed(
@@ -208,7 +207,7 @@ def _followed(
     precision = precision_average(layer, statistics.rescale_(settings.effective_size), stride.rate)
     weights, mean = next(given), next(given)
     like = mean.new_empty(()).expand(*mean.shape[:-2], mean.shape[-1], mean.shape[-1])
-    tensors = {"weights": weights, "mean": mean, "scale": triangles.whole(like, given)}
+    tensors = {"weights": weights, "mean": mean, "scale": whole(like, given)}
     if gradient is not None:
         tensors["mean_squared_gradient"] = gradient
     velocity = moved(layer, mean) if stride.momentum else None

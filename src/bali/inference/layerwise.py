@@ -25,7 +25,7 @@ from bali.inference.schema import SchemaError
 from bali.inference.settings import Noise, Reparam, Settings, Setup, StepSize
 from bali.inference.state import State
 from bali.inference.step import Stepping
-from bali.layers.stacks import take_stacked
+from bali.layers.kinds import take_stacked
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.predictive.mixtures import Predictive
 

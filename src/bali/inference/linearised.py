@@ -1,7 +1,15 @@
-"""How a network's outputs change with its weights, to first order: the derivative along a direction of weights.
+"""How a network's outputs change with its weights, to first order, and the posterior that such predictions start from.
 
-Torch's forward mode gives it exactly, with no gradient kept. Some of torch's fused kernels have none, and are closed for the
-time being. Functions that have none at all (a user's own `autograd.Function`) are differentiated by two nearby points.
+Torch's forward mode gives the derivative along a direction of weights exactly, with no gradient kept. Some of torch's fused
+kernels have none, and are closed for the time being. Functions that have none at all (a user's own `autograd.Function`) are
+differentiated by two nearby points.
+
+How wide the posterior around given means is comes from the curvature of the likelihood (docs/method.md). With A = E[xxᵀ] of
+a layer's inputs and S = E[ggᵀ] of the gradients at its outputs, that of N examples of P rows is about N P · A ⊗ S (the
+Fisher approximation, as in K-FAC and Laplace's). With Newton's targets, whose noise is the inverse curvature, it is also
+what the layer's regression finds. How far steps went has no part in it. Samples of weights vary all layers at once, and
+each layer makes the doubts of the ones before it larger: a regression has no use for the result. It predicts by the
+first-order expansion about the means instead, where doubts add up.
 """
 
 from __future__ import annotations
@@ -15,7 +23,9 @@ from torch import Tensor
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bali.conjugate.matrix_normal import CurvaturePosterior, Kronecker, MatrixNormal, SumNormal
 from bali.inference.inputs import Inputs
+from bali.inference.joint import JointLayer
 from bali.inference.network import Network, as_output
 
 #: The distance of the two nearby points, over the largest departure of a weight: far enough for float32.
@@ -91,3 +101,20 @@ def differentiable_kernels() -> Iterator[None]:
 
 def _use_fused(value: bool) -> None:
     setattr(torch.backends.mkldnn, "enabled", value)  # noqa: B010 (torch types it as the descriptor that it is)
+
+
+# --- the posterior around given means ---------------------------------------------------------------------------------
+
+
+def layer_posterior(layer: JointLayer, n_data: int, name: str, *, is_linearised: bool = False) -> CurvaturePosterior:
+    """The Gaussian of the curvature N P · A ⊗ S, that of earlier data added, and the variance σ² of the layer's prior."""
+    assert layer.inputs is not None
+    assert layer.gradients is not None
+    wide = torch.float32 if layer.mean.device.type == "mps" else torch.float64
+    inputs = layer.inputs.to(wide)
+    scaled = type(inputs)(inputs.values * (n_data * layer.rows_per_example))
+    found = Kronecker(scaled, layer.gradients.to(wide))
+    if layer.earlier is not None:
+        found = found.plus(layer.earlier.scaled(n_data).to(wide))
+    kind = SumNormal if is_linearised else MatrixNormal
+    return kind.of(layer.mean.to(wide), found.inputs, found.outputs, layer.prior_variance, f"layer '{name}'")

@@ -20,7 +20,7 @@ from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.layers.kinds import is_inside
 from bali.predictive.likelihoods import Likelihood
-from bali.training.averaged_points import Point
+from bali.training.averaging import Point
 from bali.training.examples import Examples, InMemory
 from bali.training.fitted_values import Member, Units
 

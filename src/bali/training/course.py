@@ -23,7 +23,7 @@ from bali.inference.joint import JointLayer, advance, needs_statistics, take_in
 from bali.inference.joint_pass import Link, joint_pass
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Likelihood
-from bali.training.averaged_points import AveragedPoints, Point, batch_norms, load_point
+from bali.training.averaging import AveragedPoints, Point, batch_norms, load_point
 from bali.training.continued import penalty
 from bali.training.examples import Examples
 from bali.training.rules import Rules, steps_between_scores

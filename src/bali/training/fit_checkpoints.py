@@ -30,7 +30,7 @@ from bali.inference.schema import (
     check_tensors,
     largest,
 )
-from bali.training.averaged_points import DECAYS, AveragedPoints
+from bali.training.averaging import DECAYS, AveragedPoints
 from bali.training.course import Course, Job, summary
 from bali.training.fitted_files import SCORES, member_checks, member_of
 from bali.training.fitted_values import TrainedMember, member_tensors

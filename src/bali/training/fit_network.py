@@ -18,12 +18,12 @@ from bali.inference.distributed import current_group
 from bali.inference.frozen import FrozenBody, frozen_body
 from bali.inference.joint import JointLayer
 from bali.inference.joint_pass import joint_pass
+from bali.inference.linearised import layer_posterior
 from bali.inference.network import Network
-from bali.inference.width import layer_posterior
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.training import course as courses
 from bali.training import fit_checkpoints
-from bali.training.averaged_points import load_point
+from bali.training.averaging import load_point
 from bali.training.continued import Joined, Prior, larger_on_unseen, remembered
 from bali.training.course import Course, Job
 from bali.training.examples import Examples, as_examples, with_features, with_held_out

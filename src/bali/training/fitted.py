@@ -23,7 +23,7 @@ from bali.layers.kinds import is_inside
 from bali.predictive.likelihoods import Categorical, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive, concatenate
 from bali.training import fitted_values
-from bali.training.averaged_points import Point, load_point
+from bali.training.averaging import Point, load_point
 from bali.training.conditioning import Conditioned
 from bali.training.continued import Memory, Prior, make_prior
 from bali.training.examples import as_inputs, check_finite

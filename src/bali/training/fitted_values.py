@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bali import files
 from bali.conjugate.matrix_normal import CurvaturePosterior
 from bali.inference.joint_pass import Link
-from bali.training.averaged_points import Point
+from bali.training.averaging import Point
 
 
 @dataclass(frozen=True)

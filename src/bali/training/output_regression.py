@@ -18,7 +18,7 @@ from bali.inference.first_pass import output_layer_of
 from bali.inference.inputs import Inputs, rows
 from bali.inference.linearised import NEARBY, Expansion, differentiable_kernels
 from bali.inference.network import Network
-from bali.training.averaged_points import Point
+from bali.training.averaging import Point
 from bali.training.conditioning import Body, Conditioned, Rows, begin
 from bali.training.examples import as_inputs
 from bali.training.fitted_values import Calibration, Member, Units

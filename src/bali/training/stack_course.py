@@ -19,8 +19,7 @@ from bali.conjugate import linalg
 from bali.conjugate.linalg import NumericalError
 from bali.conjugate.symmetric import Dense
 from bali.inference.joint import Pace
-from bali.inference.stack_pass import StackPass, backward, forward
-from bali.inference.stack_update import StackLayer, advance, take_in, with_known_inputs
+from bali.inference.stack_update import StackLayer, StackPass, advance, backward, forward, take_in, with_known_inputs
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive.likelihoods import Likelihood
 

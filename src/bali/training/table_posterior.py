@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from bali.conjugate.matrix_normal import MatrixNormal
 from bali.conjugate.symmetric import Dense
-from bali.inference.stack_pass import forward
-from bali.inference.stack_update import StackLayer
+from bali.inference.stack_update import StackLayer, forward
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
 from bali.predictive.likelihood import LARGEST_LOG, FamilyLikelihood, exp
