@@ -72,6 +72,7 @@ def write(folder: Path) -> None:
     by_row = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(many, loud)
     assert by_row.posterior_.row_noise is not None
     by_row.save(folder / "row-noise.bali")
+    write_near_rows_and_logarithms(folder)
     # As `bali fit` does it, but with smaller networks, which it has no option for.
     table = write_houses(folder, 40)
     options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)
@@ -79,6 +80,20 @@ def write(folder: Path) -> None:
     write_results(folder / "table", model, force=False)
     table.unlink()
     (folder / "table" / REPORT_FILE).unlink()  # long, and no part of the model
+    write_predictions(folder)
+
+
+def write_near_rows_and_logarithms(folder: Path) -> None:
+    """What models can hold since 0.2.0; the files in `0.2-near-rows-and-logarithms` are of this alone."""
+    X = rows()
+    near = bali.BALIRegressor(**TINY | {"n_bins": None}, near_rows=True).fit(X, np.sign(X[:, 0]) + X[:, 1])
+    near.save(folder / "near-rows.bali")
+    logs = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(X, np.exp(2.0 * X[:, 0]))
+    assert logs.logarithms_ is not None
+    logs.save(folder / "logarithms.bali")
+
+
+def write_predictions(folder: Path) -> None:
     found = {path.name: predictions(path) for path in sorted(folder.iterdir())}
     (folder / "predictions.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
