@@ -6,6 +6,7 @@ line for each split, and a run that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from bali_benchmarks.baselines.selection import Budget, fit_members
 from bali_benchmarks.baselines.table import METHODS
 from bali_benchmarks.baselines.training import train
 from bali_benchmarks.lines import append_line, read_lines, write_lines
-from bali_benchmarks.methods_page import to_markdown
+from bali_benchmarks.methods_page import of_splits, to_markdown
 from bali_benchmarks.threads import threads_for
 
 Line = dict[str, Any]
@@ -73,7 +74,7 @@ def run_job(job: MethodRun, budget: Budget, n_splits: int | None = None) -> list
             scores = [mnist_scores(data, job.method)]
         else:
             scores = regression_scores(data, METHODS[job.method], budget, n_splits=n_splits)
-    common = {"set": job.name, "method": job.method, "splits": len(scores)}
+    common = {"set": job.name, "method": job.method, "splits": len(scores), "of_splits": data.n_splits}
     return [common | {"split": k} | score for k, score in enumerate(scores)]
 
 
@@ -179,10 +180,14 @@ def run(
 ) -> list[Line]:
     """Run what is not in the file yet, in `n_jobs` processes; then write the page. All splits, or the first `n_splits`."""
     rows = _complete(out)
-    done = {(row["set"], row["method"]) for row in rows}
+    done = {(row["set"], row["method"]) for row in rows if row["splits"] >= min(n_splits or math.inf, of_splits(row))}
     left = [job for job in jobs(sets, methods) if (job.name, job.method) not in done]
     _check(left)
     for lines in track(_finished(left, budget or Budget(), n_jobs, n_splits), description="methods", total=len(left)):
+        fewer = [row for row in rows if (row["set"], row["method"]) == (lines[0]["set"], lines[0]["method"])]
+        if fewer:  # of an earlier run, with only some of the splits
+            rows = [row for row in rows if row not in fewer]
+            write_lines(out, rows)
         rows += [append_line(out, line) for line in lines]
     if page is not None:
         page.write_text(to_markdown(rows))

@@ -36,6 +36,10 @@ def test_tasks_go_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.M
     assert [line["tasks"] for line in found] == [1, 2]
     assert len(found[-1]["accuracies"]) == 2
     assert "Permuted MNIST" in page.read_text(encoding="utf-8")
+    (tmp_path / "learning-state" / "permuted-0.bali").unlink()
+    write_lines(out, lines)
+    again = learning_runs.run(out, page, "permuted", seeds=1, n_tasks=1, size=learning_runs.QUICK)
+    assert [line["tasks"] for line in again] == [1]  # from its start, as the posterior is not there
 
 
 def test_split_tasks_have_an_output_layer_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,16 +47,17 @@ def lines_of(name: str, method: str, means: dict[str, float], spread: float = 0.
     return [common | {"split": k} | {m: v + (-1) ** k * spread for m, v in means.items()} for k in range(n)]
 
 
-def fake_lines(job: MethodRun, budget: Budget) -> list[dict[str, Any]]:
-    return lines_of(job.name, job.method, {"rmse": 1.0, "log_likelihood": -1.0}, n=4)
+def fake_lines(job: MethodRun, budget: Budget, n_splits: int | None = None) -> list[dict[str, Any]]:
+    found = lines_of(job.name, job.method, {"rmse": 1.0, "log_likelihood": -1.0}, n=n_splits or 4)
+    return [line | {"of_splits": 4} for line in found]
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, page, ran = tmp_path / "m.jsonl", tmp_path / "m.md", []
 
-    def fake(job: MethodRun, budget: Budget) -> list[dict[str, Any]]:
+    def fake(job: MethodRun, budget: Budget, n_splits: int | None) -> list[dict[str, Any]]:
         ran.append(job)
-        return fake_lines(job, budget)
+        return fake_lines(job, budget, n_splits)
 
     monkeypatch.setattr(methods_comparison, "run_job", fake)
     for line in fake_lines(MethodRun("yacht", "pbp"), TINY):
@@ -78,6 +79,19 @@ def test_a_job_that_was_stopped_while_written_is_run_again(tmp_path: Path, monke
     assert methods_comparison.run(out, sets=("yacht",), methods=("map", "pbp")) == whole == read_lines(out)
 
 
+def test_some_splits_are_replaced_by_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods_comparison, "run_job", fake_lines)
+    out, page = tmp_path / "m.jsonl", tmp_path / "m.md"
+    some = methods_comparison.run(out, page, sets=("yacht",), methods=("map",), n_splits=2)
+    assert len(some) == 2
+    assert "Of the first splits only: MAP (2)." in " ".join(page.read_text().split())
+    assert methods_comparison.run(out, page, sets=("yacht",), methods=("map",), n_splits=2) == some
+    whole = methods_comparison.run(out, page, sets=("yacht",), methods=("map",))
+    assert [row["split"] for row in whole] == [0, 1, 2, 3]
+    assert whole == read_lines(out) == methods_comparison.run(out, page, sets=("yacht",), methods=("map",), n_splits=2)
+    assert "Of the first splits only" not in page.read_text()
+
+
 def test_jobs_are_all_methods_on_tables_and_two_on_images() -> None:
     every = methods_comparison.jobs()
     for name in methods_comparison.REGRESSION_SETS:
@@ -95,7 +109,7 @@ def test_a_missing_extra_is_said_before_anything_is_run(tmp_path: Path, monkeypa
             raise ImportError("install this")
 
     monkeypatch.setitem(METHODS, "pbp", Wanting)
-    monkeypatch.setattr(methods_comparison, "run_job", lambda job, budget: pytest.fail("was run"))
+    monkeypatch.setattr(methods_comparison, "run_job", lambda job, budget, n_splits: pytest.fail("was run"))
     with pytest.raises(ImportError, match="install this"):
         methods_comparison.run(tmp_path / "m.jsonl", sets=("yacht",), methods=("map", "pbp"))
 

@@ -182,10 +182,14 @@ def test_costs_are_means_over_tasks() -> None:
 
     lines = [line("energy", "none", 1.0, 1.0), line("mlp", "none", 1.0, 0.1)]
     lines += [line("energy", "damping", 3.0, 1.04), line("mlp", "damping", 3.0, 0.09), line("mlp", "rate", 0.3333, 0.14)]
-    assert scaled_rules_page.bar(lines[:4])[1:] == ("+0.015 at most (damping δ × 3), 2 tasks", "met")
-    assert scaled_rules_page.bar(lines)[1:] == ("+0.040 at most (rate of A and S ÷ 3), 2 tasks", "missed")
+    assert scaled_rules_page.bar(lines[:4])[1:] == ("+0.015 at most (damping δ × 3), on energy, mlp", "open")
+    assert scaled_rules_page.bar(lines)[1:] == ("+0.040 at most (rate of A and S ÷ 3), on energy, mlp", "open")
     assert "| rate of A and S ÷ 3 | – | +0.040 | +0.040 |" in scaled_rules_page.section(lines)
     assert scaled_rules_page.bar([])[2] == "not measured"
+    scaled = [(rule, round(factor, 4)) for rule in scaled_rules.NAMES for factor in scaled_rules.FACTORS]
+    every = [line(task, *which, 1.0) for task in scaled_rules.CHEAP for which in [scaled_rules.AS_IT_IS, *scaled]]
+    assert scaled_rules_page.bar(every)[2] == "met"
+    assert scaled_rules_page.bar([*every[:-1], every[-1] | {"nll": 1.2}])[2] == "missed"
 
 
 # --- the page ---------------------------------------------------------------------------------------------------

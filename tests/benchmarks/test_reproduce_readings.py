@@ -85,6 +85,7 @@ def test_a_reading_is_worth_its_paired_difference() -> None:
     assert "concrete 25 %" in page
     page = "\n".join(readings_page.section({"readings": [*lines("base", 90.0), *lines("u0-zero", 0.5)]}))
     assert f"Most figures, 2, are met by: {READINGS['u0-zero'].title}." in " ".join(page.split())
+    assert f"Not run yet: {len(READINGS) - 2} of {len(READINGS)} readings." in " ".join(page.split())
     assert isinstance(READINGS["base"], Reading)
 
 

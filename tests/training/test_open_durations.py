@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -14,16 +16,18 @@ X = torch.linspace(-1, 1, 40)[:, None]
 
 def test_open_durations_are_learnt_from() -> None:
     """To take the end of the study for the end of what still runs would make everything end sooner."""
-    likelihood = bali.likelihoods.Weibull()
-    common = {"epochs": 30, "seed": 0, "verbose": False}
+    generator = torch.Generator().manual_seed(0)
+    x, draws = torch.rand(300, 1, generator=generator), torch.rand(2, 300, generator=generator)
+    over, study = -3.0 * draws[0].log(), -3.0 * draws[1].log()  # when it ends, and when nobody looks any more
+    seen = torch.minimum(over, study)
     medians = []
-    for event in (EVENT.long(), torch.ones(40).long()):
+    for event in ((over <= study).long(), torch.ones(300).long()):
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 2))
-        fitted = bali.fit(net, (X, bali.likelihoods.durations(TIME, event)), likelihood, **common)  # type: ignore[arg-type]
-        medians.append(fitted.predict(X).median)
-    assert torch.isfinite(medians[0]).all()
-    assert medians[0].mean() > medians[1].mean()
+        targets = bali.likelihoods.durations(seen, event)
+        fitted = bali.fit(nn.Linear(1, 2), (x, targets), bali.likelihoods.Weibull(), seed=0, verbose=False)
+        medians.append(fitted.predict(x).median.mean().item())
+    assert medians[0] == pytest.approx(3.0 * math.log(2.0), rel=0.25)  # that of the durations themselves
+    assert medians[1] < 0.7 * medians[0]
 
 
 def test_other_infinite_targets_are_refused() -> None:

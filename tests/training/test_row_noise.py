@@ -12,8 +12,20 @@ from torch import Tensor
 
 from bali import BALIRegressor
 from bali.predictive import metrics
-from bali.training.table_posterior import RowNoise, learn_row_noise
-from support.networks import seeded
+from bali.predictive.likelihood import FamilyLikelihood
+from bali.training.table_posterior import RowNoise, _Scale, learn_row_noise
+from support.networks import randn, seeded
+from support.oracles import assert_close
+from support.tolerances import EXACT
+
+
+def test_the_written_density_of_residuals_is_the_familys() -> None:
+    z, y = 3.0 * randn(4, 30, 2, seed=1), 5.0 * randn(30, 2, seed=2)
+    z[0, :3] = 1e4  # beyond what a scale may be
+    likelihood = _Scale()
+    for found, expected in zip(likelihood.evaluate(z, y), FamilyLikelihood.evaluate(likelihood, z, y), strict=True):
+        assert_close(found, expected, EXACT)
+
 
 #: Logarithms of the noise's standard deviation are −2.007 + 0.678 x₁: the truth has .588 nats, a constant noise .128.
 LEVEL, SLOPE = -2.007, 0.678

@@ -65,10 +65,11 @@ def run(
         done = job.own(lines)
         if any(line.get("is_last") for line in done):
             continue
-        if study != "permuted" and done:  # was interrupted, and is run again from its start
-            lines = [line for line in lines if line not in done]
+        state = out.parent / "learning-state" / f"permuted-{job.seed}.bali"
+        if done and not (study == "permuted" and state.is_file()):  # was interrupted, and is run again from its start
+            lines, done = [line for line in lines if line not in done], []
             write_lines(out, lines)
-        for line in _steps(job, done, out.parent / "learning-state", n_tasks, size):
+        for line in _steps(job, done, state, n_tasks, size):
             lines.append(append_line(out, job.key | rounded(line)))
             write_page(lines, page)
     write_page(lines, page)
@@ -78,8 +79,8 @@ def run(
 def _steps(job: LearningJob, done: Sequence[Line], state: Path, n_tasks: int, size: Size) -> Iterator[Line]:
     """Lines as they are found; the last one says that it is."""
     if job.study == "permuted":
-        state.mkdir(parents=True, exist_ok=True)
-        found = continual.permuted(job.seed, n_tasks, done, state / f"permuted-{job.seed}.bali", size)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        found = continual.permuted(job.seed, n_tasks, done, state, size)
     elif job.study == "split":
         found = continual.split(job.seed, size)
     elif job.study == "labels":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from abc import abstractmethod
@@ -22,9 +21,8 @@ from bali.estimators import defaults
 from bali.estimators.distributional import Array, checked_weight
 from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
+from bali.estimators.parameters import check_parameters, n_threads
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
-from bali.inference.prediction import MOST_SAMPLES
-from bali.layers.modules import ACTIVATIONS
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
@@ -128,7 +126,7 @@ class BALIEstimator(FittedTable):
         on_step: Callable[[Progress], None] | None,
     ) -> Self:
         started = time.monotonic()
-        self._check_parameters()
+        check_parameters(self.get_params())
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds, got {time_limit}")
         go_on = self.warm_start and hasattr(self, "posterior_")
@@ -168,7 +166,7 @@ class BALIEstimator(FittedTable):
             w,
             held_out,
             recipe.seed,
-            n_jobs=self._n_jobs(),
+            n_jobs=n_threads(self.n_jobs),
             deadline=deadline,
             on_step=on_step,
         )
@@ -212,12 +210,9 @@ class BALIEstimator(FittedTable):
                 x, offset = self._encoded(encoding, rows, self._near_targets(t)), self.posterior_.offset
                 found.append(Candidate(encoding.name, x, sizes, likelihood, recipe.course, offset, start))
             return self.encodings_, found
-        near_targets = self._near_targets(t) if recipe.near_rows else None
-        ways = (
-            self._known_ways.encodings
-            if self._known_ways
-            else ways_to_try(rows, self._scaled(rows), weight, recipe.bins, near_targets, recipe.seed)
-        )
+        near_targets, known = self._near_targets(t) if recipe.near_rows else None, self._known_ways
+        scaled = self._scaled(rows)
+        ways = known.encodings if known else ways_to_try(rows, scaled, weight, recipe.bins, near_targets, recipe.seed)
         for name in recipe.likelihoods:
             likelihood, offset = LIKELIHOODS[name](), None
             n_outputs = self._n_network_outputs(likelihood, t)
@@ -265,39 +260,6 @@ class BALIEstimator(FittedTable):
         self.validation_steps_ = [step for step, _ in found.validation]
         self.validation_scores_ = [score for _, score in found.validation]
 
-    def _check_parameters(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}")
-        for name in ("n_members", "n_samples", "max_iter", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and not (value >= 1 and float(value).is_integer()):
-                raise ValueError(f"{name} must be at least 1 and whole, got {value}")
-        if self.n_jobs is not None and not (self.n_jobs == -1 or (self.n_jobs >= 1 and float(self.n_jobs).is_integer())):
-            raise ValueError(f"n_jobs must be at least 1 and whole, or -1 for all cores; got {self.n_jobs}")
-        if self.n_samples > MOST_SAMPLES:
-            raise ValueError(f"n_samples must be at most {MOST_SAMPLES:,}, got {self.n_samples}: more change no prediction")
-        for name in ("step_size", "prior_variance"):
-            value = getattr(self, name)
-            if callable(value) or not value > 0:
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
-        try:
-            torch.zeros(1, device=self._device)
-        except (RuntimeError, AssertionError, TypeError) as error:  # torch's own messages list every kind of device
-            raise ValueError(f"device must be 'auto', 'cpu' or another that torch has here, got {self.device!r}") from error
-        if self.near_rows not in (None, True, False):
-            raise ValueError(f"near_rows must be True, False or None, got {self.near_rows!r}")
-        if self.n_bins is not None and self.n_bins < 0:
-            raise ValueError(f"n_bins must be 0 or more, got {self.n_bins}")
-        if self.validation_fraction is not None and not 0.0 <= self.validation_fraction < 1.0:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
-
-    def _n_jobs(self) -> int:
-        """scikit-learn's convention, where −1 is one for each core; None is as many as torch uses."""
-        if self.n_jobs is None:
-            return torch.get_num_threads()
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cores if self.n_jobs == -1 else max(1, int(self.n_jobs))
-
     def _start(self, X: Array, values: Array, weight: Array) -> None:
         """Scales and settings for the data at hand."""
         self._learn_scales(values, weight)
@@ -333,7 +295,7 @@ class BALIEstimator(FittedTable):
         if not 0.0 <= forget < 1.0:
             raise ValueError(f"forget must be at least 0 and below 1, got {forget}")
         first = not hasattr(self, "posterior_")
-        self._check_parameters()
+        check_parameters(self.get_params())
         rows, y_all = self._validated(X, y, min_rows=2 if first else 1, reset=first)
         weight = checked_weight(sample_weight, len(rows)) if len(rows) > 1 else np.ones(len(rows))
         values = self._values(y_all, learn=first, classes=classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from bali.estimators.distributional import Array
 from bali.predictive.mixtures import Predictive, RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive, on_two_scales
 from bali.training.calibration import Part
-
-if TYPE_CHECKING:
-    from bali.estimators.regressor import BALIRegressor
 
 #: Nearly symmetric targets gain nothing from a bend.
 _LEAST_SKEWNESS = 0.5
@@ -46,7 +43,7 @@ def _skewness(values: Array, weight: Array) -> float:
 class Logarithms:
     """A model of log y beside that of y."""
 
-    model: BALIRegressor
+    model: Any  # a BALIRegressor
     alone: bool  # whether predictions are of this model only
     scores: tuple[float, float]  # log-likelihood of held-out rows by the model of y, and by what is predicted from
 
@@ -69,7 +66,7 @@ class Logarithms:
         return meta | {"alone": self.alone, "scores": list(self.scores)}, state["tensors"] | own
 
     @classmethod
-    def from_plain(cls, owner: BALIRegressor, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Logarithms:
+    def from_plain(cls, owner: Any, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Logarithms:
         model = beside(owner)
         for name in ("target_mean_", "target_scale_"):
             setattr(model, name, tensors[name].numpy())
@@ -78,16 +75,16 @@ class Logarithms:
         return cls(model, meta["alone"], tuple(meta["scores"]))
 
 
-def beside(owner: BALIRegressor) -> BALIRegressor:
-    """A model with the same parameters and inputs."""
-    model: BALIRegressor = clone(owner).set_params(likelihood="gaussian")
+def beside(owner: Any) -> Any:
+    """A BALIRegressor with the same parameters and inputs as this one."""
+    model = clone(owner).set_params(likelihood="gaussian")
     for name in _SHARED:
         if hasattr(owner, name):
             setattr(model, name, getattr(owner, name))
     return model
 
 
-def chosen(model: BALIRegressor, of_y: Sequence[Part], of_log: Sequence[Part]) -> Logarithms | None:
+def chosen(model: Any, of_y: Sequence[Part], of_log: Sequence[Part]) -> Logarithms | None:
     """By predictions of the same held-out rows in the units of y and of log y; None where y as it is does best.
 
     Logarithms make relative errors small, and the log-likelihood of small values large, also where the means of large values

@@ -27,6 +27,7 @@ from bali.predictive.likelihoods import durations
 from bali.predictive.mixtures import Predictive
 from bali.training.calibration import Part
 from bali.training.conditioning import Conditioned
+from bali.training.stream import Stream
 from bali.training.table_calibration import held_out_predictions
 from bali.training.table_fit import Progress, half_of
 
@@ -200,11 +201,9 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
             return found
         return replace(found, chosen=found.chosen | {"targets": self.logarithms_.summary})
 
-    def partial_fit(self, *args: Any, **kwargs: Any) -> Self:
-        """See `BALIEstimator.partial_fit`. A stream learns targets as they are: what was learnt of logarithms is left."""
-        super().partial_fit(*args, **kwargs)
-        self.logarithms_ = None
-        return self
+    def _new_stream(self, batch: tuple[Tensor, Tensor, Tensor], *, first: bool) -> Stream:
+        self.logarithms_ = None  # a stream learns targets as they are
+        return super()._new_stream(batch, first=first)
 
     def check_prediction(self) -> None:
         super().check_prediction()

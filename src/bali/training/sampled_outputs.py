@@ -66,7 +66,7 @@ class NoisyOutputs:
     def of(cls, layer: Layer, posterior: MatrixNormal, x: Tensor) -> NoisyOutputs:
         """At the module's weights, which are the means."""
         means, spreads, root = [], [], None
-        for chunk in x.split(_ROWS_OF_SPREADS):
+        for chunk in torch.split(x, _ROWS_OF_SPREADS):
             own = layer.input_rows(chunk)
             assert isinstance(own, Tensor)
             spread, root = posterior.output_noise(with_ones(own, None) if layer.has_bias else own)

@@ -22,7 +22,7 @@ from bali.conjugate.symmetric import Dense
 from bali.inference.stack_update import StackLayer, forward
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
-from bali.predictive.likelihood import FamilyLikelihood, exp
+from bali.predictive.likelihood import LARGEST_LOG, FamilyLikelihood, exp
 from bali.predictive.likelihoods import Gaussian, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
 from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
@@ -119,6 +119,7 @@ def _tensors(layer: MatrixNormal) -> dict[str, Tensor]:
 
 MEMBERS, WIDTH = 5, 32
 _ACTIVATION, _DOF = "gelu", 4.0
+_CONSTANT = math.lgamma((_DOF + 1) / 2) - math.lgamma(_DOF / 2) - 0.5 * math.log(_DOF * math.pi)  # of its density
 #: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
 _RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
 #: Fewer held-out residuals tell nothing about where noise is larger.
@@ -135,6 +136,14 @@ class _Scale(FamilyLikelihood):
 
     def family(self, z: Tensor) -> families.Family:
         return families.StudentT(torch.zeros_like(z), exp(z), _DOF)
+
+    def evaluate(self, z: Tensor, y: Tensor, noise_factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Written out: autograd would take half the time of these small networks' steps."""
+        log_scale = z.double().clamp(-LARGEST_LOG, LARGEST_LOG)
+        ratio = (y * log_scale.neg().exp_()).square_().div_(_DOF)
+        log_prob = torch.log1p(ratio).mul_(-0.5 * (_DOF + 1)).sub_(log_scale).add_(_CONSTANT)
+        gradient = (ratio / (1.0 + ratio)).mul_(_DOF + 1).sub_(1.0)
+        return log_prob.sum(-1).to(z.dtype), gradient.masked_fill_(log_scale.abs() == LARGEST_LOG, 0.0).to(z.dtype)
 
 
 @dataclass(frozen=True)
