@@ -14,8 +14,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from bali.cli.talk import Talk
-from bali.cli.terminal_progress import training_bar
+from bali.cli.talk import Talk, training_bar
 from bali.tables.table_model import load_table_model
 from bali.training.table_fit import Progress
 from support.houses import DEAR, PRICE, QUICK, houses, run, write_houses
@@ -154,7 +153,7 @@ def test_interrupted_training_keeps_the_best_so_far(tmp_path: Path, monkeypatch:
 
         yield on_step
 
-    monkeypatch.setattr("bali.cli.terminal_progress.training_bar", impatient_bar)
+    monkeypatch.setattr("bali.cli.talk.training_bar", impatient_bar)
     arguments = ("--members", 2, "--max-iter", 1000, "--out", tmp_path / "m", "--json")
     result = run("fit", write_houses(tmp_path), *PRICE, *arguments)
     assert result.exit_code == 0

@@ -102,7 +102,7 @@ def check_alone(folder: Path, *wanted: str) -> None:
 def warm() -> None:
     """All that a command imports, once and not in every fork."""
     import bali.cli.results
-    import bali.cli.terminal_progress
+    import bali.cli.talk
     import bali.tables.html_report
     import bali.tables.table_training
     import bali.tables.writing  # noqa: F401

@@ -67,7 +67,7 @@ def fit(
     Writes a folder with the model, a report to open in a browser, and the scores of rows that were kept aside.
     """
     from bali.cli import results
-    from bali.cli.terminal_progress import training_bar
+    from bali.cli.talk import training_bar
     from bali.tables.opening import open_table
     from bali.tables.table_training import FitOptions, fit_table, read_training_table
 

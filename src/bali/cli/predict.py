@@ -50,7 +50,7 @@ def predict(
     probability of 0; of durations median, mean, lower, upper and survival; or the class with all class probabilities,
     entropy, epistemic and aleatoric. The file is read piece by piece and may be larger than memory.
     """
-    from bali.cli.terminal_progress import row_counter
+    from bali.cli.talk import row_counter
     from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, noted_warnings
@@ -142,7 +142,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Score a model on a file that has the target."""
-    from bali.cli.terminal_progress import row_counter
+    from bali.cli.talk import row_counter
     from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, noted_warnings

@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from bali.tables.complete_writes import STDOUT
 from bali.tables.errors import TableError
+
+if TYPE_CHECKING:
+    from bali.training.table_fit import Progress as Step
 
 Model = Annotated[
     Path, typer.Argument(help="What `bali fit` wrote: the folder, or the model.bali in it.", show_default=False)
@@ -108,3 +111,31 @@ def _failed(message: str) -> typer.Exit:
 def _printable(text: str) -> str:
     """Names of files and the words of other libraries can hold codes that a terminal would obey."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+# --- progress on standard error, where that is a terminal ------------------------------------------------------------
+
+
+@contextmanager
+def training_bar(talk: Talk) -> Iterator[Callable[[Step], None]]:
+    """A function that is told of every step and draws it, or not."""
+    if talk.quiet or not talk.stderr.is_terminal:
+        yield lambda step: None
+        return
+    from bali.training import progress  # here, as help texts do not need torch
+
+    with progress.training_bar(talk.stderr) as on_step:
+        yield on_step
+
+
+@contextmanager
+def row_counter(talk: Talk) -> Iterator[Callable[[int], None]]:
+    """A function that is told of rows that are done, of an unknown total."""
+    if talk.quiet or not talk.stderr.is_terminal:
+        yield lambda rows: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    with Progress(SpinnerColumn(), TextColumn("{task.completed:,.0f} rows"), console=talk.stderr, transient=True) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda rows: bar.advance(task, rows)

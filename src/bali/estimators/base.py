@@ -18,10 +18,10 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bali.estimators import defaults
+from bali.estimators.defaults import check_parameters, n_threads
 from bali.estimators.distributional import Array, checked_weight
 from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
-from bali.estimators.parameters import check_parameters, n_threads
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
