@@ -25,9 +25,10 @@ import tempfile
 import time
 import tomllib
 import zipfile
-import zlib
 from email.message import Message
 from pathlib import Path
+
+from zopfli.zlib import compress
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -138,7 +139,7 @@ def build(out: Path) -> tuple[Path, Path]:
 
 
 def squeezed(wheel: Path) -> None:
-    """The wheel with the same files, deflated as well as can be: by zopfli where that is installed, else by zlib's best.
+    """The wheel with the same files, deflated as well as can be.
 
     Python's zipfile takes no data that are deflated already, so the archive's few fields are written here: for each file a
     header and the data, and in the end a directory of them.
@@ -162,11 +163,7 @@ def squeezed(wheel: Path) -> None:
 
 
 def deflated(content: bytes) -> bytes:
-    """A raw deflate stream; zopfli's are those of zlib with a header of 2 bytes and a sum of 4 at the end."""
-    try:
-        from zopfli.zlib import compress
-    except ModuleNotFoundError:
-        return zlib.compress(content, 9)[2:-4]
+    """A raw deflate stream: zlib's have a header of 2 bytes and a sum of 4 at the end."""
     return bytes(compress(content)[2:-4])
 
 
