@@ -1,7 +1,8 @@
-"""Columns as places in bins."""
+"""Columns as places in bins, and as waves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from bali.estimators.encodings import Encoding, distinct
+from bali.estimators.encodings import N_PLACES, N_WAVES, Encoding, distinct, ways_to_try
 from bali.inference.schema import SchemaError
 from support.oracles import fast
 
@@ -134,3 +135,39 @@ HOSTILE: dict[str, tuple[list[int], list[float]]] = {
 def test_hostile_arrays_are_refused(counts: list[int], edges: list[float]) -> None:
     with pytest.raises(SchemaError):
         Encoding.from_arrays({"counts": np.array(counts), "edges": np.array(edges)})
+
+
+class TestWaves:
+    """Of a column's place among the training rows."""
+
+    def waves(self, X: Array) -> Encoding:
+        return replace(learnt(X, N_PLACES), n_waves=N_WAVES)
+
+    def test_are_sines_and_cosines_of_the_share_of_rows_below(self) -> None:
+        X = np.random.default_rng(0).exponential(size=(5000, 1))
+        found = places(self.waves(X), X)
+        share = (np.argsort(np.argsort(X[:, 0])) + 0.5) / len(X)
+        angle = np.pi * share[:, None] * np.arange(1, N_WAVES + 1)
+        np.testing.assert_allclose(found, np.concatenate([np.sin(angle), np.cos(angle)], 1), atol=0.2)
+        assert np.abs(found - np.concatenate([np.sin(angle), np.cos(angle)], 1)).mean() < 0.01
+
+    @fast
+    @given(columns)
+    def test_stay_what_they_are_at_the_ends_beyond_them(self, X: Array) -> None:
+        encoding = self.waves(X)
+        ends = np.concatenate([X.min(0, keepdims=True), X.max(0, keepdims=True)])
+        np.testing.assert_array_equal(places(encoding, ends + np.array([[-1e13], [1e13]])), places(encoding, ends))
+        assert encoding.n_inputs == encoding(X, X).shape[1]
+
+    def test_come_back_from_their_arrays(self) -> None:
+        X = np.random.default_rng(0).normal(size=(200, 3))
+        X[:, 1] = X[:, 1] > 0  # has no place between its two values
+        encoding = self.waves(X)
+        again = Encoding.from_arrays(encoding.to_arrays(), encoding.n_waves)
+        np.testing.assert_array_equal(again(X, X), encoding(X, X))
+        assert (again.n_inputs, again.name) == (3 + 2 * 2 * N_WAVES, "with waves")
+
+    def test_are_tried_where_bins_are(self) -> None:
+        X = np.random.default_rng(0).normal(size=(200, 2))
+        tried = {bins: [way.name for way in ways_to_try(X, X, np.ones(200), bins, None, 0)] for bins in ((0,), (0, 8))}
+        assert tried == {(0,): ["as it is"], (0, 8): ["as it is", "with up to 8 bins a column", "with waves"]}

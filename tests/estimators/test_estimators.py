@@ -227,7 +227,7 @@ class TestTraining:
     def test_what_was_chosen_is_told(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
         scores = regressor.candidate_scores_
         others = {"as it is, rough", "a linear model"}
-        assert set(scores) == {"as it is", "with up to 15 bins a column"} | others
+        assert set(scores) == {"as it is", "with up to 15 bins a column", "with waves"} | others
         best = max(scores, key=lambda name: scores[name])
         assert ("as it is" if best in others else best) in regressor.encoding_
         assert regressor.n_members_ == 2 * len(regressor.encoding_)
@@ -244,6 +244,14 @@ class TestTraining:
         y = np.floor(4 * X[:, 0]) % 2 + 0.05 * rng.normal(size=600)
         model = BALIRegressor(**QUICK | {"max_iter": 150}).fit(X, y)
         assert model.encoding_ == ["with up to 16 bins a column"]
+
+    def test_waves_are_chosen_where_a_column_rises_and_falls(self) -> None:
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(400, 3))
+        y = np.sin(3 * X[:, 0]) + 0.01 * rng.normal(size=400)
+        model = BALIRegressor(**QUICK | {"max_iter": 200, "hidden_layer_sizes": (4,)}).fit(X, y)
+        assert "with waves" in model.encoding_
+        assert "with waves" in str(model.health())
 
     def test_without_held_out_rows(self, curve: tuple[Array, Array], tmp_path: Path) -> None:
         model = BALIRegressor(**QUICK, validation_fraction=0.0).fit(*curve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def test_columns_are_scaled_and_put_into_bins_as_the_estimator_does_it() -> None
     far = np.concatenate([X, 10 * X[:5], -3 * X[:5]])
     found = scaled_rows(scaling, torch.tensor(far))
     np.testing.assert_allclose(found.numpy(), scaling(far), rtol=1e-10, atol=1e-10)
-    for n_bins in (0, 8):
-        encoding = Encoding.learn(X, n_bins, weight)
+    for n_bins, n_waves in ((0, 0), (8, 0), (8, 4)):
+        encoding = replace(Encoding.learn(X, n_bins, weight), n_waves=n_waves)
         wanted = encoding(far, scaling(far))
         np.testing.assert_allclose(encoded_rows(encoding, torch.tensor(far), found).numpy(), wanted, rtol=1e-9, atol=1e-9)
 

@@ -73,6 +73,7 @@ def write(folder: Path) -> None:
     assert by_row.posterior_.row_noise is not None
     by_row.save(folder / "row-noise.bali")
     write_near_rows_and_logarithms(folder)
+    write_waves(folder)
     # As `bali fit` does it, but with smaller networks, which it has no option for.
     table = write_houses(folder, 40)
     options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)
@@ -91,6 +92,14 @@ def write_near_rows_and_logarithms(folder: Path) -> None:
     logs = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(X, np.exp(2.0 * X[:, 0]))
     assert logs.logarithms_ is not None
     logs.save(folder / "logarithms.bali")
+
+
+def write_waves(folder: Path) -> None:
+    """Likewise, in `0.2-waves`."""
+    X = np.random.default_rng(2).uniform(-2.0, 2.0, size=(400, 3))
+    waves = bali.BALIRegressor(**TINY | {"n_bins": None, "max_iter": 200}).fit(X, np.sin(1.5 * X[:, 0]))
+    assert any(encoding.n_waves for encoding in waves.encodings_)
+    waves.save(folder / "waves.bali")
 
 
 def write_predictions(folder: Path) -> None:

@@ -248,7 +248,13 @@ class BALIEstimator(FittedTable):
         """The course of the training, as attributes."""
         names = {cls: name for name, cls in LIKELIHOODS.items()}
         stacks = tuple(
-            Stack(names[type(c.likelihood)], tuple(p.sizes), tuple(layer.prior_variance for layer in p.layers), e.n_near)
+            Stack(
+                names[type(c.likelihood)],
+                tuple(p.sizes),
+                tuple(layer.prior_variance for layer in p.layers),
+                e.n_near,
+                e.n_waves,
+            )
             for c, p, e in zip(kept, found.posteriors, self.encodings_, strict=True)
         )
         self.recipe_ = self.recipe_.with_stacks(stacks)

@@ -1,9 +1,10 @@
-"""Ways to show a row to a network: its columns as they are, or also their positions in bins, or what near rows say.
+"""Ways to show a row to a network: its columns as they are, or also their places in bins, waves, or what near rows say.
 
 A network has to bend a line to follow a column in steps and peaks. With a column's place in each of several quantile bins
 beside it (0 below the bin, 1 above, in between linearly; Gorishniy et al. 2022), every bin has a slope of its own. A column
-of few distinct values has a bin from each value to the next. `near_rows.py` is about near rows. Which way is better is told
-by held-out rows.
+of few distinct values has a bin from each value to the next. Waves are sines and cosines of a column's place among its
+training rows, half a period to a few over all of them: what rises and falls without edges is made of few of these.
+`near_rows.py` is about near rows. Which way is better is told by held-out rows.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from bali.inference.schema import SchemaError
 Array = NDArray[Any]
 #: Widths of the outermost bin that its line goes on for.
 FARTHEST_BIN = 1e6
+#: Half periods of the fastest wave over the training rows, and quantiles that tell a place among these.
+N_WAVES, N_PLACES = 4, 32
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Edges of the bins of each column, a column without any being shown only as it is; and near rows, if they are shown."""
+    """Edges of the bins of each column, a column without any being shown only as it is; and near rows, if they are shown.
+
+    With waves, edges tell a column's place among the training rows, and waves are shown instead of bins."""
 
     edges: tuple[Array, ...]
     near: NearRows | None = None
+    n_waves: int = 0
 
     @classmethod
     def learn(cls, X: Array, n_bins: int, weight: Array) -> Encoding:
@@ -46,7 +52,8 @@ class Encoding:
     def n_inputs(self) -> int:
         """Of a network: columns, then bins, then what near rows say."""
         n_shown = 0 if self.near is None else self.near.n_shown
-        return len(self.edges) + sum(max(len(edges) - 1, 0) for edges in self.edges) + n_shown
+        of_columns = [2 * self.n_waves or len(edges) - 1 for edges in self.edges if len(edges)]
+        return len(self.edges) + sum(of_columns) + n_shown
 
     @property
     def n_near(self) -> int:
@@ -55,18 +62,24 @@ class Encoding:
 
     @property
     def name(self) -> str:
+        if self.n_waves:
+            return "with waves"
         if self.near is not None:
             return "with near rows" if self.n_bins == 0 else f"with near rows and up to {self.n_bins} bins a column"
         return "as it is" if self.n_bins == 0 else f"with up to {self.n_bins} bins a column"
 
     def __call__(self, X: Array, scaled: Array, targets: Array | None = None) -> Array:
-        """Encoded rows: the columns at unit scale, then the places of X in the bins, −1 to 1 within the training rows, then
-        what near rows say; rows whose targets (n, T) are given may be among those, and are left out there."""
+        """Encoded rows: the columns at unit scale, then the places of X in the bins, −1 to 1 within the training rows, or
+        waves, then what near rows say; rows whose targets (n, T) are given may be among those, and are left out there."""
         parts = [scaled]
         for column, edges in zip(X.T, self.edges, strict=True):
             if len(edges):
                 place = (column[:, None] - edges[:-1]) / np.diff(edges)
                 inside = place.clip(0.0, 1.0)
+                if self.n_waves:
+                    angle = np.pi * inside.mean(1, keepdims=True) * np.arange(1, self.n_waves + 1)
+                    parts += [np.sin(angle), np.cos(angle)]
+                    continue
                 # Lines go on beyond the rows, so that far away networks differ and predictions are unsure.
                 inside[:, 0] = place[:, 0].clip(-FARTHEST_BIN, 1.0)
                 inside[:, -1] = place[:, -1].clip(0.0, FARTHEST_BIN)
@@ -82,7 +95,7 @@ class Encoding:
         return {"counts": counts, "edges": np.concatenate([np.zeros(0), *self.edges])} | near
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> Encoding:
+    def from_arrays(cls, arrays: Mapping[str, Array], n_waves: int = 0) -> Encoding:
         counts, edges = arrays["counts"], arrays["edges"]
         if len(edges) != counts.sum() or (counts < 0).any() or (counts == 1).any():
             raise SchemaError("its bins are not those of its columns")
@@ -90,7 +103,7 @@ class Encoding:
         if not np.isfinite(edges).all() or any((np.diff(part) <= 0).any() for part in parts):
             raise SchemaError("the edges of its bins are not in order")
         has_near = near_rows.PARTS[0] in arrays
-        return cls(parts, NearRows.from_arrays(arrays) if has_near else None)
+        return cls(parts, NearRows.from_arrays(arrays) if has_near else None, n_waves)
 
 
 def _edges(column: Array, n_bins: int, weight: Array) -> Array:
@@ -111,8 +124,11 @@ def _edges(column: Array, n_bins: int, weight: Array) -> Array:
 def ways_to_try(
     X: Array, scaled: Array, weight: Array, bins: Sequence[int], near_targets: Array | None, seed: int
 ) -> list[Encoding]:
-    """The columns with each number of bins, and, with targets (n, T) for it, as they are beside what near rows say."""
+    """The columns with each number of bins, with waves where bins are tried, and, with targets (n, T) for it, as they are
+    beside what near rows say."""
     found = distinct([Encoding.learn(X, n_bins, weight) for n_bins in bins])
+    if len(found) > 1:
+        found.append(replace(Encoding.learn(X, N_PLACES, weight), n_waves=N_WAVES))
     if near_targets is None:
         return found
     return [*found, replace(found[0], near=NearRows.learn(scaled, near_targets, weight, seed))]

@@ -136,7 +136,8 @@ def from_plain(
             layers.append(MatrixNormal(**parts, prior_variance=variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
         names = ("counts", "edges", *(near_rows.PARTS if stack.near else ()))
-        encodings.append(Encoding.from_arrays({name: np.asarray(tensors[f"{number}/{name}"]) for name in names}))
+        arrays = {name: np.asarray(tensors[f"{number}/{name}"]) for name in names}
+        encodings.append(Encoding.from_arrays(arrays, stack.waves))
         if encodings[-1].n_inputs != stack.layer_sizes[0]:
             raise SchemaError("its bins or near rows are not those of its networks")
     row_noise = None

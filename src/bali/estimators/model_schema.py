@@ -13,6 +13,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from bali.estimators.encodings import N_PLACES
 from bali.estimators.frame_columns import Kind, column_names, columns_from_json
 from bali.estimators.near_rows import PARTS as NEAR
 from bali.estimators.recipe import CHOICES, LIKELIHOODS, Recipe
@@ -95,8 +96,9 @@ _STACK = Record(
         "layer_sizes": ListOf(WIDTH, least=2),
         "prior_variances": ListOf(POSITIVE, least=1),
         "near": COUNT,
+        "waves": COUNT,
     },
-    optional=["near"],
+    optional=["near", "waves"],
 )
 
 RECIPE = Record(
@@ -211,8 +213,9 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
         if not n_columns <= n_inputs or len(stack.prior_variances) != len(stack.layer_sizes) - 1:
             raise SchemaError("its recipe has layers that do not fit its columns")
         found[f"state/{number}/counts"] = TensorCheck(torch.int64, [(n_columns,)], least=0.0)
-        # A column has one edge more than bins, or none at all.
-        found[f"state/{number}/edges"] = TensorCheck(real, [(n_inputs - n_columns + j,) for j in range(n_columns + 1)])
+        # A column has one edge more than bins, or none at all; of waves, edges tell places.
+        least, most = (0, (N_PLACES + 1) * n_columns) if stack.waves else (n_inputs - n_columns, n_inputs)
+        found[f"state/{number}/edges"] = TensorCheck(real, [(j,) for j in range(least, most + 1)])
         if stack.near:
             m = stack.near
             if m < 2:

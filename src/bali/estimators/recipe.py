@@ -57,6 +57,7 @@ class Stack:
     layer_sizes: tuple[int, ...]  # encoded inputs, hidden layers, outputs
     prior_variances: tuple[float, ...]  # of the weights of each layer
     near: int = 0  # rows that near ones are looked for among
+    waves: int = 0  # of a column, instead of bins
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,10 @@ def encoded_rows(encoding: Encoding, x: Tensor, scaled: Tensor) -> Tensor:
         if len(edges):
             bounds = torch.as_tensor(edges).to(x)
             place = (column[:, None] - bounds[:-1]) / bounds.diff()
+            if encoding.n_waves:
+                angle = torch.pi * place.clamp(0.0, 1.0).mean(1, keepdim=True) * torch.arange(1, encoding.n_waves + 1).to(x)
+                parts += [angle.sin(), angle.cos()]
+                continue
             least, most = torch.zeros_like(bounds[:-1]), torch.ones_like(bounds[:-1])
             least[0], most[-1] = -FARTHEST_BIN, FARTHEST_BIN
             parts.append(2.0 * place.maximum(least).minimum(most) - 1.0)
