@@ -138,6 +138,7 @@ def distinct(encodings: Sequence[Encoding]) -> list[Encoding]:
     """Without those that show the same as one before."""
     found: list[Encoding] = []
     for encoding in encodings:
-        if not any(all(map(np.array_equal, encoding.edges, known.edges)) for known in found):
+        same = [known for known in found if known.n_waves == encoding.n_waves]
+        if not any(all(map(np.array_equal, encoding.edges, known.edges)) for known in same):
             found.append(encoding)
     return found

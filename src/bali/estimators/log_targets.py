@@ -75,9 +75,9 @@ class Logarithms:
         return cls(model, meta["alone"], tuple(meta["scores"]))
 
 
-def beside(owner: Any) -> Any:
-    """A BALIRegressor with the same parameters and inputs as this one."""
-    model = clone(owner).set_params(likelihood="gaussian")
+def beside(owner: Any, likelihood: str = "gaussian") -> Any:
+    """A BALIRegressor with the same parameters and inputs as this one, and this likelihood."""
+    model = clone(owner).set_params(likelihood=likelihood)
     for name in _SHARED:
         if hasattr(owner, name):
             setattr(model, name, getattr(owner, name))

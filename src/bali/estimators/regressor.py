@@ -16,7 +16,9 @@ from torch import Tensor
 
 from bali.estimators import log_targets
 from bali.estimators.base import BALIEstimator, KnownWays, TrainedRows
+from bali.estimators.count_targets import are_likelier, may_be_counts
 from bali.estimators.distributional import Array, RegressionEstimator
+from bali.estimators.encodings import distinct
 from bali.estimators.log_targets import Logarithms
 from bali.estimators.model_schema import BALI_REGRESSOR, LOGARITHMS
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
@@ -49,13 +51,13 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         width follows from the size of the table. Rules for this and the other defaults are in `bali.estimators.defaults`.
     likelihood
         What an observation is. "auto" is a number with Gaussian or heavier noise, the same for all rows or not, and where y
-        is positive and skewed its logarithm, too, as held-out rows tell; "gaussian" is the same without logarithms. "counts"
-        and "durations" try several families; or one of "poisson", "negative_binomial", "zero_inflated_negative_binomial",
-        "log_normal", "gamma", "beta", "mixture_of_gaussians", "weibull", "log_normal_duration". Durations take
-        scikit-survival's structured y, or an array of two columns: the time, and 1 where it was over by then, 0 where it
-        was not over yet.
+        is positive and skewed its logarithm, too, or a count where y is whole numbers from 0 or 1 on, more small ones than
+        large, as held-out rows tell; "gaussian" is a number as it is. "counts" and "durations" try several families; or one
+        of "poisson", "negative_binomial", "zero_inflated_negative_binomial", "log_normal", "gamma", "beta",
+        "mixture_of_gaussians", "weibull", "log_normal_duration". Durations take scikit-survival's structured y, or an array
+        of two columns: the time, and 1 where it was over by then, 0 where it was not over yet.
     n_bins
-        Bins of each column, beside its value. By default none and several, as held-out rows tell.
+        Bins of each column, beside its value. By default none, several, and waves instead, as held-out rows tell.
     near_rows
         Whether averages of near rows' targets are shown to networks beside the columns, as one more way that is tried. By
         default from 1,000 to 50,000 rows, unless `n_bins` is given. Where held-out rows choose it, `encoding_` says so, and
@@ -134,7 +136,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
     def _n_outputs(self, values: Array) -> int:
         return 1 if self._has_durations else super()._n_outputs(values)
 
-    # --- logarithms of targets ----------------------------------------------------------------------------------------
+    # --- a second model: of counts, or of targets' logarithms ---------------------------------------------------------
 
     def _train(
         self,
@@ -147,16 +149,19 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         go_on: bool,
         held_out: Tensor | None = None,
     ) -> TrainedRows:
-        """Skewed positive targets are learnt twice, as they are and by their logarithms."""
+        """What may be counts is learnt twice, and so are skewed positive targets, as they are and by their logarithms."""
         before = self.logarithms_ if go_on else None
         self.logarithms_ = None
         tries = self.likelihood == "auto" and (before is not None if go_on else log_targets.is_skewed(values, weight))
-        if not tries:
+        tries_counts = self.likelihood == "auto" and not go_on and may_be_counts(values)
+        if not (tries or tries_counts):
             return super()._train(rows, values, weight, deadline, on_step, go_on=go_on, held_out=held_out)
         halfway = None if deadline is None else 0.5 * (time.monotonic() + deadline)
         trained = super()._train(rows, values, weight, halfway, half_of(on_step, 0), go_on=go_on, held_out=held_out)
         if not bool(trained.held_out.any()):  # nothing tells which is better
             return trained
+        if tries_counts:
+            return self._or_counts(trained, rows, values, weight, deadline, on_step)
         model = log_targets.beside(self) if before is None else before.model
         model._known_ways = KnownWays(list(self.encodings_), trained.targets)
         logs = model._train(
@@ -166,6 +171,28 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
         self.logarithms_ = log_targets.chosen(model, of_y, of_log)
         return trained
+
+    def _or_counts(
+        self,
+        trained: TrainedRows,
+        rows: Array,
+        values: Array,
+        weight: Array,
+        deadline: float | None,
+        on_step: Callable[[Progress], None] | None,
+    ) -> TrainedRows:
+        """Become a model of counts, seen in the ways that were found, where held-out rows are more likely by it."""
+        model = log_targets.beside(self, "counts")
+        model._known_ways = KnownWays(distinct([replace(e, near=None) for e in self.encodings_]), trained.targets)
+        counts: TrainedRows = model._train(
+            rows, values, weight, deadline, half_of(on_step, 1), go_on=False, held_out=trained.held_out
+        )
+        model._known_ways = None
+        if not are_likelier(model._held_out_parts(counts), self._held_out_parts(trained)):
+            return trained
+        own = self.get_params()
+        vars(self).update({name: value for name, value in vars(model).items() if name not in own})
+        return counts
 
     def _held_out_parts(self, trained: TrainedRows) -> list[Part]:
         """In the units of what this model predicts."""

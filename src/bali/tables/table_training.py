@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
+from bali.estimators.count_targets import look_like_counts
 from bali.tables.cells import Kind, Surprises, TableEncoder, plan_columns
 from bali.tables.column_effects import column_effects
 from bali.tables.errors import TableError, plural, quoted, shown
@@ -176,7 +177,8 @@ def _fit(
     if data.target.task == "classification":
         estimator, y = BALIClassifier(**parameters), data.target.labels[y]
     else:
-        likelihood = "auto" if data.target.task == "regression" else data.target.task
+        task = data.target.task  # what looks like counts and is a regression was said to be no counts
+        likelihood = task if task != "regression" else "gaussian" if look_like_counts(y) else "auto"
         estimator = BALIRegressor(likelihood=likelihood, **parameters)
     with noted_warnings() as notes:
         estimator.fit_with_progress(features, y, on_step, time_limit=options.time_limit)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bali.estimators.count_targets import look_like_counts
 from bali.tables.cells import LARGEST, as_numbers, as_text, canonical, first_cell, kind_of
 from bali.tables.errors import TableError, quoted, shown
 
@@ -18,8 +19,6 @@ Task = Literal["regression", "classification", "counts", "durations"]
 #: Whole numbers are classes if there are at most so many different ones, each in many rows on average.
 MAX_INTEGER_CLASSES = 20
 ROWS_PER_INTEGER_CLASS = 10
-#: Whole numbers from 0 or 1 on are counts if none is larger, and their mean is above their median, as that of counts is.
-LARGEST_COUNT = 10_000
 #: Of the times of the training rows: ends of what durations are scored on, and between them where survival is told.
 _TIMES = (0.05, 0.25, 0.5, 0.75, 0.8)
 _IF_CATEGORY = "--task classification"
@@ -155,7 +154,7 @@ def _infer(column: pd.Series) -> tuple[Task, str]:
             f"{shown(column.name)} has {distinct} different whole numbers; if they are amounts, use --task regression "
             "or counts",
         )
-    if whole and numbers.min() in (0.0, 1.0) and np.median(numbers) < numbers.mean() and numbers.max() <= LARGEST_COUNT:
+    if look_like_counts(numbers):
         return (
             "counts",
             f"{shown(column.name)} holds whole numbers from {numbers.min():g} to {numbers.max():,.0f}, more small ones than "
