@@ -11,10 +11,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 import bali
-from bali.estimators.mlp import stacked_mlp
 from bali.inference.local_noise import RowNoise
 from bali.inference.prediction import Method
 from bali.inference.settings import Noise
+from bali_benchmarks.stacked_mlp import stacked_mlp
 from support.networks import batches, data, inference, mlp, randn, seeded
 from support.oracles import array, assert_mean
 from support.tolerances import SMALLEST_P_VALUE

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import bali
-from bali.estimators.mlp import stacked_mlp
 from bali.layers.kinds import take_stacked
 from bali.layers.modules import StackedLinear
+from bali_benchmarks.stacked_mlp import stacked_mlp
 from support.networks import batches, data, inference, mlp, seeded
 from support.oracles import assert_close
 from support.posteriors import assert_same_posterior, member

@@ -167,14 +167,7 @@ def test_single_precision_probabilities_are_normalised() -> None:
     assert metrics.brier(ClassPredictive(p), [2, 0]) == pytest.approx((0.14 + 2 / 3) / 2, rel=1e-6)
 
 
-# --- sharpness and detection ------------------------------------------------------------------------------------
-
-
-def test_interval_width_of_a_gaussian() -> None:
-    means = torch.zeros(1, 7, 1, dtype=torch.float64)
-    predictive = RegressionPredictive(means, torch.full((1, 1, 1), 0.25, dtype=torch.float64))
-    expected = 2 * 0.5 * stats.norm.ppf(0.95)
-    assert metrics.interval_width(predictive, 0.9) == pytest.approx(expected, abs=1e-6)
+# --- detection --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", ["entropy", "mutual_information"])

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import bali
-from bali.estimators.mlp import stacked_mlp
 from bali.predictive.likelihoods import Gaussian
 from bali.training.stack_course import CourseRules, StackCourse, StackData, initial_means
 from bali_benchmarks import datasets
 from bali_benchmarks.performance.measurement import Bar, Bench, Line, Measurement, median_line, paragraph, table
 from bali_benchmarks.performance.timing import interleaved
+from bali_benchmarks.stacked_mlp import stacked_mlp
 
 SIZES = (6, 50, 1)
 N_ROWS, MEMBERS = 276, 20

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bali.estimators.mlp import draw_initial_weights, stacked_mlp
 from bali.inference.layerwise import LayerwiseInference
 from bali.inference.settings import Reparam
+from bali.layers.modules import draw_initial_weights
 from bali.predictive.likelihoods import Categorical, Gaussian
 from bali.predictive.mixtures import ClassPredictive
 from bali_benchmarks.baselines.map import MAP
@@ -24,6 +24,7 @@ from bali_benchmarks.baselines.method import Method, Task
 from bali_benchmarks.baselines.training import Batches, taken
 from bali_benchmarks.reproduce.paper_settings import AdamSetting, PaperSetting
 from bali_benchmarks.reproduce.pools import Pool
+from bali_benchmarks.stacked_mlp import stacked_mlp
 
 #: Of a member, at rows (n, D), with so many draws of the weights.
 Predict = Callable[[int, Tensor, int], ClassPredictive]

@@ -26,9 +26,9 @@ from rich.table import Table
 from torch import nn
 
 from bali.cli.demo_sets import SyntheticData, sinc, sines_trend, two_moons
-from bali.estimators.mlp import draw_initial_weights, unit_variances
 from bali.inference.layerwise import LayerwiseInference
 from bali.inference.settings import Reparam
+from bali.layers.modules import draw_initial_weights, unit_variances
 from bali.predictive import metrics, plots
 from bali.predictive.likelihoods import Bernoulli, Gaussian
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive

@@ -248,13 +248,7 @@ class BALIEstimator(FittedTable):
         """The course of the training, as attributes."""
         names = {cls: name for name, cls in LIKELIHOODS.items()}
         stacks = tuple(
-            Stack(
-                names[type(c.likelihood)],
-                tuple(p.sizes),
-                tuple(layer.prior_variance for layer in p.layers),
-                e.n_near,
-                e.n_waves,
-            )
+            Stack(names[type(c.likelihood)], tuple(p.sizes), p.prior_variances, e.n_near, e.n_waves)
             for c, p, e in zip(kept, found.posteriors, self.encodings_, strict=True)
         )
         self.recipe_ = self.recipe_.with_stacks(stacks)
@@ -321,8 +315,7 @@ class BALIEstimator(FittedTable):
         self.posterior_ = stream.posterior(self.recipe_.seed)
         if first:
             stack, name = self.posterior_.stacks[0], self.recipe_.likelihoods[0]
-            variances = tuple(layer.prior_variance for layer in stack.layers)
-            self.recipe_ = self.recipe_.with_stacks((Stack(name, tuple(stack.sizes), variances),))
+            self.recipe_ = self.recipe_.with_stacks((Stack(name, tuple(stack.sizes), stack.prior_variances),))
         return self
 
     def _partial_fit_of_outputs(self, X: ArrayLike, values: Array, weight: Array, forget: float) -> Self:

@@ -283,9 +283,10 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         self.posterior_ = with_rows(self.posterior_, self.output_regression().condition(X, values, forget, weight))
         self.logarithms_ = None
         self.n_seen_, self._stream = (1.0 - forget) * self.n_seen_ + float(weight.sum()), None
-        variances = [tuple(layer.prior_variance for layer in stack.layers) for stack in self.posterior_.stacks]
-        known = zip(self.recipe_.stacks, variances, strict=True)
-        self.recipe_ = self.recipe_.with_stacks(tuple(replace(stack, prior_variances=own) for stack, own in known))
+        known = zip(self.recipe_.stacks, self.posterior_.stacks, strict=True)
+        self.recipe_ = self.recipe_.with_stacks(
+            tuple(replace(stack, prior_variances=own.prior_variances) for stack, own in known)
+        )
         return self
 
     @property

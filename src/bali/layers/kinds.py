@@ -17,7 +17,7 @@ from bali.layers.convolution import ConvolutionLayer
 from bali.layers.embedding import EmbeddingLayer
 from bali.layers.layer import Composite, Layer, UnsupportedLayerError
 from bali.layers.linear import LinearLayer
-from bali.layers.modules import BentUnlessLinear, StackedLinear
+from bali.layers.modules import StackedLinear
 from bali.layers.recurrence import Cell, Recurrence
 
 #: Every kind of module that can have a posterior, and how it becomes rows times a weight matrix.
@@ -194,6 +194,4 @@ def take_stacked(module: nn.Module, index: Sequence[int]) -> nn.Module:
             for name, parameter in list(child.named_parameters(recurse=False)):
                 chosen = parameter.detach()[list(index)].clone()
                 setattr(child, name, nn.Parameter(chosen, requires_grad=parameter.requires_grad))
-        elif isinstance(child, BentUnlessLinear):
-            child.linear = tuple(child.linear[k] for k in index)
     return taken

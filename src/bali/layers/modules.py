@@ -10,7 +10,7 @@ zero, and so the network starts as the one it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -34,18 +34,6 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "identity": nn.Identity,
 }
-
-
-class BentUnlessLinear(nn.Module):
-    """An activation for stacked members (K, ..., D) of which some are linear, and left as they are."""
-
-    def __init__(self, activation: str, linear: Sequence[bool]) -> None:
-        super().__init__()
-        self.bent, self.linear = ACTIVATIONS[activation](), tuple(linear)
-
-    def forward(self, x: Tensor) -> Tensor:
-        linear = torch.tensor(self.linear, device=x.device).reshape(-1, *[1] * (x.dim() - 1))
-        return torch.where(linear, x, self.bent(x))
 
 
 class StackedLinear(nn.Module):
@@ -150,3 +138,23 @@ def _by_autograd(activation: nn.Module, z: Tensor) -> tuple[Tensor, Back]:
         return found
 
     return h.detach(), back
+
+
+# --- initial weights with the paper's scaling ---------------------------------------------------------------------------
+
+
+def unit_variances(sizes: Sequence[int], first: float) -> dict[str, float]:
+    """By layer name, the weight variance that stands for 1 in the paper, whose layers divide features by √(D + 1).
+
+    The paper does not scale the inputs of the first layer, which is `first=1.0`.
+    """
+    variances = [first, *(1.0 / (n + 1) for n in sizes[1:-1])]
+    return {str(2 * i): variance for i, variance in enumerate(variances)}
+
+
+@torch.no_grad()
+def draw_initial_weights(module: nn.Module, variances: Mapping[str, float], generator: torch.Generator) -> None:
+    """Weights and biases N(0, variance) for each layer."""
+    for name, variance in variances.items():
+        for parameter in module.get_submodule(name).parameters():
+            parameter.normal_(0.0, variance**0.5, generator=generator)

@@ -53,12 +53,6 @@ def interval_coverage(predictive: Predictive, y: Targets, coverage: float = 0.9)
     return float(((low <= observed) & (observed <= high)).mean())
 
 
-def interval_width(predictive: Predictive, coverage: float = 0.9) -> float:
-    """Mean width of the central intervals: of two predictions that cover equally well, the sharper one is better."""
-    low, high = predictive.interval(coverage)
-    return float((high - low).mean())
-
-
 def interval_score(predictive: Predictive, y: Targets, coverage: float = 0.9) -> float:
     """Width of the central intervals, plus 2/(1 − coverage) times the distance of observations outside; lower is better."""
     low, high = (_array(end) for end in predictive.interval(coverage))

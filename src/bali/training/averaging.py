@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,13 +100,6 @@ class AveragedMeans:
         if not self.means:
             raise RuntimeError("nothing has been averaged yet: call update() after a step")
         return self._inference.state.with_means(self.means)
-
-    def of_members(self, taken: LayerwiseInference, index: Sequence[int]) -> AveragedMeans:
-        """The averages of some of the stacked members, to go on beside an inference over these."""
-        averaged = AveragedMeans(taken, self.rate)
-        averaged.steps = self.steps
-        averaged.means = {name: mean[list(index)] for name, mean in self.means.items()}
-        return averaged
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, as they are now; the inference has a state of its own."""

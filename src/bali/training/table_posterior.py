@@ -59,6 +59,11 @@ class StackPosterior:
         return [layer.mean.shape[-2] - 1 for layer in self.layers] + [self.layers[-1].mean.shape[-1]]
 
     @property
+    def prior_variances(self) -> tuple[float, ...]:
+        """Of the weights of each layer."""
+        return tuple(layer.prior_variance for layer in self.layers)
+
+    @property
     def _bend(self) -> nn.Module:
         return ACTIVATIONS[self.activation]()
 
