@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bali.conjugate.mniw import MNIW, NaturalParameters
+from bali.conjugate.mniw import MNIW
 from bali.conjugate.moments import Moments
 from support.oracles import assert_close, normal, positive_definite, random_mniw
 from support.tolerances import ROUNDING
@@ -60,7 +60,6 @@ METHODS: dict[str, Callable[[Inputs], tuple[Tensor, ...]]] = {
     "condition": lambda v: parameters(v.q.condition(v.moments)),
     "condition, diagonal precision": lambda v: parameters(v.other.condition(v.moments)),
     "natural": lambda v: tuple(v.q.natural()),
-    "from_natural": lambda v: parameters(MNIW.from_natural(NaturalParameters(*v.q.natural()))),
     "noise_mode": lambda v: (v.q.noise_mode(), v.q.noise_mode_factor()),
     "weights_from": lambda v: (v.q.weights_from(v.weights, v.noise),),
     "log_prob": lambda v: (v.q.log_prob(v.weights, v.noise),),

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bali.estimators.count_targets import are_likelier, look_like_counts, may_be_counts
 from numpy.typing import NDArray
 from scipy import stats
 
 import bali
+from bali.estimators.second_models import are_likelier, look_like_counts, may_be_counts
 from bali.predictive.likelihoods import Poisson
 from bali.predictive.mixtures import RegressionPredictive
 from bali.training.calibration import Part

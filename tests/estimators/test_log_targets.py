@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import bali
 from bali import BALIRegressor
 from bali.estimators.encodings import Encoding
-from bali.estimators.log_targets import chosen, is_skewed
+from bali.estimators.second_models import chosen, is_skewed
 from bali.files import ModelFileError
 from bali.predictive.mixtures import RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive

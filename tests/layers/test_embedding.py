@@ -100,7 +100,6 @@ def test_every_number_of_a_diagonal_is_that_of_the_matrix() -> None:
         (diagonal.row_variance(full), matrix.row_variance(full)),
         (diagonal.sample_weights((2,), seeded(1)), matrix.sample_weights((2,), seeded(1))),
         (diagonal.precision.solve(weights), matrix.precision.solve(weights)),
-        (MNIW.from_natural(diagonal.natural()).mean, MNIW.from_natural(matrix.natural()).mean),
         (diagonal.predictive(full).inflation, matrix.predictive(full).inflation),
         (moments[0].shifted(weights).yy, moments[1].shifted(weights).yy),
     ]

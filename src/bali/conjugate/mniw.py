@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,16 +94,6 @@ class MNIWDensities(MNIWParameters):
             -0.5 * (self.scale + self.mean.mT @ precision_mean),
             -0.5 * (self._dof + self.n_outputs + self.n_inputs + 1),
         )
-
-    @classmethod
-    def from_natural(cls, natural: NaturalParameters, name: str = "MNIW") -> Self:
-        precision = -2.0 * natural.precision
-        factor = linalg.cholesky(precision, f"{name}: precision")
-        half = linalg.half_solve(factor, natural.precision_mean)
-        mean = linalg.transposed_half_solve(factor, half)
-        scale = -2.0 * natural.scale - half.mT @ half
-        dof = -2.0 * natural.log_det - (sum(mean.shape[-2:]) + 1)
-        return cls(mean, precision, linalg.symmetric(scale), dof, name)
 
     def log_prob(self, weights: Tensor, noise: Tensor) -> Tensor:
         """log density at W (..., D_x, D_y) and Σ (..., D_y, D_y)."""

@@ -14,14 +14,13 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from bali.estimators import log_targets
+from bali.estimators import second_models
 from bali.estimators.base import BALIEstimator, KnownWays, TrainedRows
-from bali.estimators.count_targets import are_likelier, may_be_counts
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.encodings import distinct
-from bali.estimators.log_targets import Logarithms
 from bali.estimators.model_schema import BALI_REGRESSOR, LOGARITHMS
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
+from bali.estimators.second_models import Logarithms, are_likelier, may_be_counts
 from bali.estimators.table_health import TableHealth
 from bali.estimators.table_rows import table_regression, with_rows
 from bali.predictive import metrics
@@ -152,7 +151,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         """What may be counts is learnt twice, and so are skewed positive targets, as they are and by their logarithms."""
         before = self.logarithms_ if go_on else None
         self.logarithms_ = None
-        tries = self.likelihood == "auto" and (before is not None if go_on else log_targets.is_skewed(values, weight))
+        tries = self.likelihood == "auto" and (before is not None if go_on else second_models.is_skewed(values, weight))
         tries_counts = self.likelihood == "auto" and not go_on and may_be_counts(values)
         if not (tries or tries_counts):
             return super()._train(rows, values, weight, deadline, on_step, go_on=go_on, held_out=held_out)
@@ -162,14 +161,14 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
             return trained
         if tries_counts:
             return self._or_counts(trained, rows, values, weight, deadline, on_step)
-        model = log_targets.beside(self) if before is None else before.model
+        model = second_models.beside(self) if before is None else before.model
         model._known_ways = KnownWays(list(self.encodings_), trained.targets)
         logs = model._train(
             rows, np.log(values), weight, deadline, half_of(on_step, 1), go_on=go_on, held_out=trained.held_out
         )
         model._known_ways = None
         of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
-        self.logarithms_ = log_targets.chosen(model, of_y, of_log)
+        self.logarithms_ = second_models.chosen(model, of_y, of_log)
         return trained
 
     def _or_counts(
@@ -182,7 +181,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         on_step: Callable[[Progress], None] | None,
     ) -> TrainedRows:
         """Become a model of counts, seen in the ways that were found, where held-out rows are more likely by it."""
-        model = log_targets.beside(self, "counts")
+        model = second_models.beside(self, "counts")
         model._known_ways = KnownWays(distinct([replace(e, near=None) for e in self.encodings_]), trained.targets)
         counts: TrainedRows = model._train(
             rows, values, weight, deadline, half_of(on_step, 1), go_on=False, held_out=trained.held_out

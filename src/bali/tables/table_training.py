@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bali.estimators import BALIClassifier, BALIEstimator, BALIRegressor
-from bali.estimators.count_targets import look_like_counts
+from bali.estimators.second_models import look_like_counts
 from bali.tables.cells import Kind, Surprises, TableEncoder, plan_columns
 from bali.tables.column_effects import column_effects
 from bali.tables.errors import TableError, plural, quoted, shown

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bali.estimators.count_targets import look_like_counts
+from bali.estimators.second_models import look_like_counts
 from bali.tables.cells import LARGEST, as_numbers, as_text, canonical, first_cell, kind_of
 from bali.tables.errors import TableError, quoted, shown
 

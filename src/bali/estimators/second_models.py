@@ -1,4 +1,8 @@
-"""Positive targets with a long tail: the same networks learn their logarithms, too, and held-out rows tell what counts."""
+"""Models that are tried beside that of numbers as they are: of logarithms, and of counts. Held-out rows tell what counts.
+
+Positive targets with a long tail may be nearer to what networks can say in logarithms, which then are mixed in or alone.
+Whole numbers may be counts, whose noise grows with their mean.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,15 @@ _LEAST_SKEWNESS = 0.5
 #: Means of logarithms are at most so many standard deviations of all targets' logarithms away from their mean: exp of what
 #: a network says far from all rows would be beyond all numbers.
 _FARTHEST = 5.0
+#: Whole numbers from 0 or 1 on are counts if none is larger, and their mean is above their median, as that of counts is.
+LARGEST_COUNT = 10_000
+#: Fewer different ones may be grades or labels.
+_LEAST_VALUES = 10
 #: What the model of y and that of its logarithms have in common.
 _SHARED = ("n_features_in_", "feature_names_in_", "columns_", "n_outputs_", "_y_is_1d", "input_scaling_")
+
+
+# --- logarithms -------------------------------------------------------------------------------------------------------
 
 
 def is_skewed(values: Array, weight: Array) -> bool:
@@ -109,3 +120,30 @@ def _scores(predictives: Sequence[Predictive], observed: Sequence[Part]) -> tupl
         log_likelihood += float((predictive.log_prob(y) * weight).sum())
         squared_error += float(((predictive.mean - y)[:, 0].square() * weight).sum())
     return log_likelihood / total, squared_error / total
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def look_like_counts(numbers: Array) -> bool:
+    is_whole, least, most = (numbers == np.round(numbers)).all(), numbers.min(), numbers.max()
+    return bool(is_whole and least in (0.0, 1.0) and most <= LARGEST_COUNT and np.median(numbers) < numbers.mean())
+
+
+def may_be_counts(values: Array) -> bool:
+    """Whether a model of counts is worth trying for values (n, D)."""
+    return values.shape[1] == 1 and len(np.unique(values)) >= _LEAST_VALUES and look_like_counts(values)
+
+
+def are_likelier(as_counts: Sequence[Part], as_numbers: Sequence[Part]) -> bool:
+    """Whether the same held-out rows are more likely as counts. A density has the probability of all that is rounded to an
+    observation; without that, it could be as high as one likes at whole numbers."""
+    of_counts, of_numbers = 0.0, 0.0
+    for counts, numbers in zip(as_counts, as_numbers, strict=True):
+        assert isinstance(numbers.predictive, RegressionPredictive)
+        y = counts.y.double()
+        above, below = (numbers.predictive.cdf(y + half).double() for half in (0.5, -0.5))
+        probability = (above - below).clamp_min(torch.finfo(torch.float64).tiny)
+        of_numbers += float((probability.log()[:, 0] * numbers.weight).sum())
+        of_counts += float((counts.predictive.log_prob(y) * counts.weight).sum())
+    return of_counts > of_numbers
