@@ -140,7 +140,7 @@ def to_markdown(rows: list[dict[str, Any]]) -> str:
         "# Defaults on tables",
         "",
         "`BALI` is `BALIRegressor()` or `BALIClassifier()` with nothing set. Perceptrons that see the columns as they are,",
-        "others that see them in bins, and others that see what near rows say are trained side by side. Rows that some of",
+        "others that see them in bins, as waves, or beside what near rows say are trained side by side. Rows that some of",
         "them hold out tell which are kept and mixed; of a regression whether every row has a noise of its own, and how",
         "heavy its tails are; of classes how wide the posterior is, and how sure probabilities may be.",
         "[Defaults](defaults.md) has the rules, decisions [19](decisions/0019-tables-by-the-joint-update.md) and",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bali.estimators import BALIRegressor, defaults
+from bali.estimators.encodings import N_WAVES
 from bali.estimators.input_scaling import HEAVY_TAILS
 from bali.estimators.near_rows import FEW
 from bali.estimators.near_rows import MANY as MANY_NEAR
@@ -62,7 +63,8 @@ def _encodings() -> tuple[str, str]:
     return "What is tried", (
         f"Ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
         f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, "
-        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. From "
+        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Where bins are tried, waves "
+        f"are, too: sines and cosines of a column's place among the training rows, {N_WAVES} of each. From "
         f"{defaults.LEAST_NEAR:,} to {defaults.MOST_NEAR:,} rows, also the columns beside what near rows say: averages of "
         f"the targets of the {FEW} and the {MANY_NEAR} nearest training rows, how these differ, and how near the nearest "
         "one is, in a metric that has a scale of its own for every column, learnt from the training rows; no row sees its "
@@ -70,7 +72,7 @@ def _encodings() -> tuple[str, str]:
         f"model; and up to {defaults.FEW_COLUMNS} columns {defaults.prior_factors(1)[-1]:g} times the prior variance, as "
         "functions of few variables can be rough and still be learnt. What is clearly behind on the held-out rows, by two "
         "standard errors between members, stops early; what cannot be told from the best at the end, by one, is mixed with "
-        f"it. With {MANY} columns or more there are neither bins nor near rows: one column alone says little there."
+        f"it. With {MANY} columns or more there are neither bins, waves nor near rows: one column alone says little there."
     )
 
 
