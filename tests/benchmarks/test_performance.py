@@ -16,8 +16,10 @@ from bali_benchmarks.commands.main import app
 from bali_benchmarks.commands.performance import PERFORMANCE
 from bali_benchmarks.datasets import DataError
 from bali_benchmarks.lines import read_lines
+from bali_benchmarks.networks.network_tasks import NetworkTask
 from bali_benchmarks.networks.task_networks import perceptron
-from bali_benchmarks.performance import peers, prediction_time, processes, stacked_members, step_time, widths
+from bali_benchmarks.networks.task_rows import Rows
+from bali_benchmarks.performance import arrival, peers, prediction_time, processes, stacked_members, step_time, widths
 from bali_benchmarks.performance.arithmetic import step_flops
 from bali_benchmarks.performance.distributed_model import Machine, cost
 from bali_benchmarks.performance.measurement import Bar, Line, Measurement
@@ -172,6 +174,34 @@ def test_cost_of_several_processes_by_hand() -> None:
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
+def two_blobs() -> NetworkTask:
+    """Two classes that a straight line parts."""
+
+    def part(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(300, 3, generator=torch.Generator().manual_seed(seed))
+        return x, (x[:, 0] > 0).long()
+
+    return NetworkTask(
+        "blobs", lambda: perceptron(3, [4], 2), lambda seed: Rows(part(seed), part(8), part(9)), 0.1, batch=64
+    )
+
+
+def test_arrival_is_the_first_score_that_is_as_good() -> None:
+    task = two_blobs()
+    easy, hard = (arrival.arrival(task, task.rows(0), 0, wanted) for wanted in (0.6, -1.0))
+    assert easy[0] is not None
+    assert easy[2] <= 0.6
+    assert hard[0] is None  # a probability is at most one
+    assert easy[1] < hard[1]
+
+
+def test_bars_of_arrivals_need_all_of_them() -> None:
+    lines = [{"bench": "arrival", "ratio": ratio} for ratio in (0.2, 0.9, 0.5)]
+    assert [bar.measured for bar in arrival.bars(lines)] == [0.5, 0.9]
+    assert all(bar.is_met for bar in arrival.bars(lines))
+    assert not any(bar.is_met for bar in arrival.bars([*lines, {"bench": "arrival", "ratio": None}]))
+
+
 def tiny_jobs() -> dict[str, list[Measurement]]:
     fit = {"n_train": 100, "n_validation": 50, "batch": 50, "most_epochs": 2, "samples": 2}
     one_each = {name: peers.PEERS[name] for name in ("BALI", "Adam", "MC dropout")}
@@ -180,6 +210,7 @@ def tiny_jobs() -> dict[str, list[Measurement]]:
     return {
         "step": step_time.jobs({"small": small}, rounds=2, repeats=1),
         "widths": widths.jobs(widths=(8, 16), rows=20, rounds=2, repeats=1),
+        "arrival": arrival.jobs(seeds=1, task=two_blobs(), most_scores=2),
         "predict": prediction_time.jobs({"small": smaller}, rows=20, rounds=2),
         "members": stacked_members.jobs(members=2, rows=30, rounds=3, warmup=1, repeats=1),
         "peers": peers.jobs(few_images, methods=one_each, sizes=SMALL, **fit),
@@ -197,7 +228,7 @@ def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: 
     written = read_lines(out)
     assert page.read_text() == to_markdown(written)
     assert all(f"## {bench.title}" in page.read_text() for bench in BENCHES.values())
-    assert {name for name, _ in all_bars(written)} == {"widths", "members"}  # the small networks have no bars
+    assert {name for name, _ in all_bars(written)} == {"widths", "arrival", "members"}  # the small networks have no bars
     ratio = next(line for line in written if line["bench"] == "step")
     assert ratio["ratio"] == pytest.approx(ratio["ms"] / ratio["adam_ms"], rel=1e-3)
 

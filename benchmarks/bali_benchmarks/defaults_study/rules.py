@@ -63,8 +63,8 @@ def _encodings() -> tuple[str, str]:
     return "What is tried", (
         f"Ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
         f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, "
-        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Where bins are tried, waves "
-        f"are, too: sines and cosines of a column's place among the training rows, {N_WAVES} of each. From "
+        "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Where bins "
+        f"are tried, waves are, too: sines and cosines of a column's place among the training rows, {N_WAVES} of each. From "
         f"{defaults.LEAST_NEAR:,} to {defaults.MOST_NEAR:,} rows, also the columns beside what near rows say: averages of "
         f"the targets of the {FEW} and the {MANY_NEAR} nearest training rows, how these differ, and how near the nearest "
         "one is, in a metric that has a scale of its own for every column, learnt from the training rows; no row sees its "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,7 @@ class AdamRun:
     decay: float  # 0 where weights are not averaged
     best_step: int
     steps: int
+    best_seconds: float = 0.0  # of the processor, until then
 
 
 def best_of_rates(
@@ -72,6 +74,7 @@ def adam_run(network: nn.Module, train: Pair, validation: Pair, rate: float, set
     generator = torch.Generator().manual_seed(settings.seed)
     between = steps_between_scores(len(x), settings.batch)
     best, best_number, number, step = AdamRun(math.inf, network, rate, 0.0, 0, 0), 0, 0, 0
+    start = time.process_time()
     while True:
         for index in torch.split(torch.randperm(len(x), generator=generator), settings.batch):
             network.train()
@@ -87,9 +90,10 @@ def adam_run(network: nn.Module, train: Pair, validation: Pair, rate: float, set
             for decay, candidate in candidates.items():
                 score = validation_score(candidate, validation, settings.is_regression)
                 if score < best.score:
-                    best, best_number = AdamRun(score, copy.deepcopy(candidate), rate, decay, step, step), number
+                    so_far = time.process_time() - start
+                    best, best_number = AdamRun(score, copy.deepcopy(candidate), rate, decay, step, step, so_far), number
             if number >= settings.most_scores or number - best_number >= settings.patience:
-                return AdamRun(best.score, best.network, rate, best.decay, best.best_step, step)
+                return replace(best, steps=step)
 
 
 def validation_score(network: nn.Module, rows: Pair, is_regression: bool) -> float:

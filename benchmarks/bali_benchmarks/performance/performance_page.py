@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bali_benchmarks.performance import peers, prediction_time, processes, stacked_members, step_time, widths
+from bali_benchmarks.performance import arrival, peers, prediction_time, processes, stacked_members, step_time, widths
 from bali_benchmarks.performance.measurement import Bar, Bench, Line, paragraph, table
 
 BENCHES: dict[str, Bench] = {
@@ -13,6 +13,7 @@ BENCHES: dict[str, Bench] = {
     for bench in (
         step_time.BENCH,
         widths.BENCH,
+        arrival.BENCH,
         prediction_time.BENCH,
         stacked_members.BENCH,
         peers.BENCH,
