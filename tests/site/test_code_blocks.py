@@ -183,9 +183,16 @@ def test_commands_run(page: str, tmp_path: Path) -> None:
     try:
         for command in (w for b in BLOCKS if b.page == page and b.language == "sh" for w in words(b)):
             if command[:2] == ["bali", "serve"]:
-                server = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-                assert server.stderr is not None
-                assert "http://127.0.0.1:8000" in server.stderr.readline()
+                server = subprocess.Popen(
+                    command,
+                    cwd=tmp_path,
+                    env=environment | {"PYTHONUNBUFFERED": "1"},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+                assert server.stdout is not None
+                assert "http://127.0.0.1:8000" in server.stdout.readline()
             elif command[0] in ("bali", "curl"):
                 done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
                 assert done.returncode == 0, (command, done.stdout, done.stderr)
