@@ -14,7 +14,7 @@ from bali.predictive.likelihoods import Categorical
 from bali.training import course as courses
 from bali.training.course import Course, Job
 from bali.training.examples import InMemory
-from bali.training.rules import MAX_BLOCK, Rules
+from bali.training.rules import MAX_BLOCK, Rules, batch_size
 from bali_benchmarks.networks.adam_search import AdamSettings, best_of_rates
 from bali_benchmarks.networks.network_tasks import TASKS, NetworkTask
 from bali_benchmarks.networks.task_rows import Rows
@@ -52,7 +52,8 @@ def arrival(task: NetworkTask, rows: Rows, seed: int, wanted: float) -> tuple[fl
     torch.manual_seed(seed)
     network = Network(task.network(seed), has_optimizer=True, max_block=MAX_BLOCK)
     examples, held_out = InMemory(*rows.train), InMemory(*rows.validation)
-    job = Job(network, Categorical(), Link(), examples, held_out, task.batch, None, seed, Rules(), rows.train[0].device)
+    size, device = batch_size(len(examples)), rows.train[0].device
+    job = Job(network, Categorical(), Link(), examples, held_out, size, None, seed, Rules(), device)
 
     def watch(job: Job, course: Course) -> None:
         if course.best_score <= wanted:
@@ -100,8 +101,8 @@ def section(lines: Sequence[Line]) -> list[str]:
         *paragraph(
             "784-256-256-10 on 54,000 rows of MNIST, 6,000 more for validation: `mlp-all` of [Networks](networks.md),",
             "with the same Adam. Its seconds are those until its best NLL of the validation rows, by the best of three",
-            "rates, without the search for that rate. `bali.fit` trains until its NLL is as good. Processor time, scores",
-            "included;",
+            "rates, without the search for that rate. `bali.fit`, with batches of its own rule, trains until its NLL is as",
+            "good. Processor time, scores included;",
             f"threads: {lines[0]['threads']}.",
         ),
         "",
