@@ -58,7 +58,7 @@ def test_a_density_is_compared_by_what_is_rounded_to_an_observation() -> None:
     weight = torch.tensor([1.0, 2.0, 1.0])
     rates = torch.tensor([[4.0], [4.0], [7.0]], dtype=torch.float64)
     counts = Part(Poisson().predictive(rates.log()[None], None), y, weight)
-    of_counts = weight.numpy() @ stats.poisson.logpmf(y, rates)[:, 0]
+    of_counts = weight.numpy() @ np.asarray(stats.poisson.logpmf(y, rates))[:, 0]
     found = {}
     for std in (0.01, 0.2, 1.0, 2.0, 3.0, 30.0):
         numbers = Part(RegressionPredictive(rates[None], torch.tensor([[[std**2]]], dtype=torch.float64)), y, weight)

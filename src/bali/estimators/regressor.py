@@ -190,7 +190,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         if not are_likelier(model._held_out_parts(counts), self._held_out_parts(trained)):
             return trained
         own = self.get_params()
-        vars(self).update({name: value for name, value in vars(model).items() if name not in own})
+        self.__dict__.update({name: value for name, value in model.__dict__.items() if name not in own})
         return counts
 
     def _held_out_parts(self, trained: TrainedRows) -> list[Part]:
