@@ -1,7 +1,7 @@
 # make demo   fit and draw the synthetic examples into demo/
 # make test   lint, types, tests
 # make slow   the tests that take minutes, and properties on new examples
-# make peers  the packages that `bali-benchmarks peers` and the Laplace baselines compare with
+# make peers  the packages that `bali-benchmarks tables` and `peers` and the Laplace baselines compare with
 # make docs   run the commands in docs/command-line.md and put in what they print
 # make site   the site, tutorials run, into build/site
 # make site-test   every page of it in a browser, and all code on it
@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 .PHONY: demo test lint types tests slow peers docs site site-test release format clean
 
 demo: $(INSTALLED)
-	$(BIN)/bali demo --out demo
+	$(BIN)/bali-benchmarks demo --out demo
 
 test: lint types tests
 

@@ -37,36 +37,32 @@ if TYPE_CHECKING:
     from bali.training.fit_network import fit as fit
     from bali.training.surrogate import surrogate as surrogate
 
-#: Where each public name is: a module's, or (None) the module of that name itself.
-_PLACES: dict[str, tuple[str, str | None]] = {
-    "MNIW": ("bali.conjugate.mniw", "MNIW"),
-    "AveragedMeans": ("bali.training.averaging", "AveragedMeans"),
-    "BALIClassifier": ("bali.estimators.classifier", "BALIClassifier"),
-    "BALIRegressor": ("bali.estimators.regressor", "BALIRegressor"),
-    "BoTorchModel": ("bali.training.botorch_model", "BoTorchModel"),
-    "DriftWatch": ("bali.training.drift", "DriftWatch"),
-    "HealthWarning": ("bali.inference.health", "HealthWarning"),
-    "LayerwiseInference": ("bali.inference.layerwise", "LayerwiseInference"),
-    "LowRankAdapted": ("bali.layers.modules", "LowRankAdapted"),
-    "ModelFileError": ("bali.files", "ModelFileError"),
-    "Moments": ("bali.conjugate.moments", "Moments"),
-    "NumericalError": ("bali.conjugate.linalg", "NumericalError"),
-    "NumericalRepairWarning": ("bali.conjugate.linalg", "NumericalRepairWarning"),
-    "Predictive": ("bali.predictive.mixtures", "Predictive"),
-    "StackedLinear": ("bali.layers.modules", "StackedLinear"),
-    "UnsupportedLayerError": ("bali.layers.layer", "UnsupportedLayerError"),
-    "active": ("bali.training.active", None),
-    "distributed": ("bali.inference.distributed", None),
-    "fit": ("bali.training.fit_network", "fit"),
-    "input_moments": ("bali.inference.first_pass", "input_moments"),
-    "likelihoods": ("bali.predictive.likelihoods", None),
-    "load": ("bali.estimators.loading", "load"),
-    "lora": ("bali.layers.modules", "lora"),
-    "metrics": ("bali.predictive.metrics", None),
-    "plots": ("bali.predictive.plots", None),
-    "stack": ("bali.layers.kinds", "stack"),
-    "surrogate": ("bali.training.surrogate", "surrogate"),
+#: The public names, by the module or the package that has them.
+_PUBLIC = {
+    "bali.conjugate.linalg": ("NumericalError", "NumericalRepairWarning"),
+    "bali.conjugate.mniw": ("MNIW",),
+    "bali.conjugate.moments": ("Moments",),
+    "bali.estimators.classifier": ("BALIClassifier",),
+    "bali.estimators.loading": ("load",),
+    "bali.estimators.regressor": ("BALIRegressor",),
+    "bali.files": ("ModelFileError",),
+    "bali.inference": ("distributed",),
+    "bali.inference.first_pass": ("input_moments",),
+    "bali.inference.health": ("HealthWarning",),
+    "bali.inference.layerwise": ("LayerwiseInference",),
+    "bali.layers.kinds": ("stack",),
+    "bali.layers.layer": ("UnsupportedLayerError",),
+    "bali.layers.modules": ("LowRankAdapted", "StackedLinear", "lora"),
+    "bali.predictive": ("likelihoods", "metrics", "plots"),
+    "bali.predictive.mixtures": ("Predictive",),
+    "bali.training": ("active",),
+    "bali.training.averaging": ("AveragedMeans",),
+    "bali.training.botorch_model": ("BoTorchModel",),
+    "bali.training.drift": ("DriftWatch",),
+    "bali.training.fit_network": ("fit",),
+    "bali.training.surrogate": ("surrogate",),
 }
+_PLACES = {name: place for place, names in _PUBLIC.items() for name in names}
 
 __all__ = sorted(_PLACES)
 
@@ -78,9 +74,8 @@ def __getattr__(name: str) -> Any:
         return version("bali-torch")
     if name not in _PLACES:
         raise AttributeError(f"module 'bali' has no attribute {name!r}")
-    place, own = _PLACES[name]
-    module = importlib.import_module(place)
-    found = globals()[name] = module if own is None else getattr(module, own)
+    module = importlib.import_module(_PLACES[name])
+    found = globals()[name] = getattr(module, name, None) or importlib.import_module(f"{module.__name__}.{name}")
     return found
 
 

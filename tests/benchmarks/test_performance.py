@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from bali.training import course as courses
 from bali_benchmarks.commands.main import app
 from bali_benchmarks.commands.performance import PERFORMANCE
 from bali_benchmarks.datasets import DataError
@@ -19,7 +20,16 @@ from bali_benchmarks.lines import read_lines
 from bali_benchmarks.networks.network_tasks import NetworkTask
 from bali_benchmarks.networks.task_networks import perceptron
 from bali_benchmarks.networks.task_rows import Rows
-from bali_benchmarks.performance import arrival, peers, prediction_time, processes, stacked_members, step_time, widths
+from bali_benchmarks.performance import (
+    arrival,
+    memory,
+    peers,
+    prediction_time,
+    processes,
+    stacked_members,
+    step_time,
+    widths,
+)
 from bali_benchmarks.performance.arithmetic import step_flops
 from bali_benchmarks.performance.distributed_model import Machine, cost
 from bali_benchmarks.performance.measurement import Bar, Line, Measurement
@@ -171,6 +181,22 @@ def test_cost_of_several_processes_by_hand() -> None:
     assert together.seconds(machine, 2)["factorisation"] == together.factorisation / 2
 
 
+def test_memory_without_factors_is_held_against_adams(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = {"BALI": {"peak": 5000, "factors": 1000}, "Adam": {"peak": 2000, "factors": 0}}
+    monkeypatch.setattr(memory, "peak_in_new_process", lambda method, **_: peaks[method])
+    (line,) = memory.measure("rows", 8, memory.BASE)
+    assert line["ratio"] == pytest.approx(2.0)
+    (bar,) = memory.bars([line, line | {"ratio": 1.5}])
+    assert bar.is_met
+
+
+def test_factors_are_counted_once_and_without_what_an_optimizer_has() -> None:
+    x, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 10
+    job, course = step_time.fit_course(perceptron(3, [], 10), x, y, 40)
+    courses.one_step(job, course)
+    assert memory.factor_bytes(course.layers) == 4 * (3 * 4 * 4 + 10 * 10)  # A, A + δI and its inverse, and S
+
+
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +236,7 @@ def tiny_jobs() -> dict[str, list[Measurement]]:
     return {
         "step": step_time.jobs({"small": small}, rounds=2, repeats=1),
         "widths": widths.jobs(widths=(8, 16), rows=20, rounds=2, repeats=1),
+        "memory": memory.jobs(axes={"rows": (8,)}, base={"rows": 8, "width": 4, "depth": 1}),
         "arrival": arrival.jobs(seeds=1, task=two_blobs(), most_scores=2),
         "predict": prediction_time.jobs({"small": smaller}, rows=20, rounds=2),
         "members": stacked_members.jobs(members=2, rows=30, rounds=3, warmup=1, repeats=1),
@@ -220,6 +247,7 @@ def tiny_jobs() -> dict[str, list[Measurement]]:
 
 def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "run_processes", lambda *_: two_processes())
+    monkeypatch.setattr(memory, "peak_in_new_process", lambda method, **_: {"peak": 3000, "factors": 1000})
     out, page = tmp_path / "p.jsonl", tmp_path / "docs" / "p.md"
     for name, jobs in tiny_jobs().items():
         lines = run(name, out, page, jobs=jobs)
@@ -228,7 +256,12 @@ def test_all_measurements_leave_lines_and_one_page(tmp_path: Path, monkeypatch: 
     written = read_lines(out)
     assert page.read_text() == to_markdown(written)
     assert all(f"## {bench.title}" in page.read_text() for bench in BENCHES.values())
-    assert {name for name, _ in all_bars(written)} == {"widths", "arrival", "members"}  # the small networks have no bars
+    assert {name for name, _ in all_bars(written)} == {
+        "widths",
+        "memory",
+        "arrival",
+        "members",
+    }  # the small networks have no bars
     ratio = next(line for line in written if line["bench"] == "step")
     assert ratio["ratio"] == pytest.approx(ratio["ms"] / ratio["adam_ms"], rel=1e-3)
 

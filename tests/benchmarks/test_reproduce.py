@@ -37,6 +37,7 @@ from bali_benchmarks.reproduce.courses import BaliCourse
 from bali_benchmarks.reproduce.job import Job, Line
 from bali_benchmarks.reproduce.results_page import to_markdown
 from bali_benchmarks.reproduce.summary import Figure
+from bali_benchmarks.some_members import take_members
 from support.stand_ins import bent_line
 
 QUIET = Console(file=io.StringIO())
@@ -139,7 +140,7 @@ def test_regression_scores_are_those_of_each_members_mixture() -> None:
     pool = pools.table_pool(pools.splits_of(data, setting, published=True), 0)
     inference = trained(pool, setting)
     for k, line in enumerate(got):
-        one = inference.take_members([k]).predict(pool.x_test[k], setting.n_samples)
+        one = take_members(inference, [k]).predict(pool.x_test[k], setting.n_samples)
         means = one.means[..., 0].double().numpy() * pool.scale[k] + pool.mean[k]  # type: ignore[attr-defined]
         std = one.noise[:, 0].double().sqrt().numpy() * pool.scale[k]  # type: ignore[attr-defined]
         y = data.split(k).y_test

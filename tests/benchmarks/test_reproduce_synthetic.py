@@ -12,8 +12,8 @@ import torch
 from matplotlib.image import imread
 from rich.console import Console
 
-from bali.cli import demo
 from bali.predictive.mixtures import RegressionPredictive
+from bali_benchmarks import demo
 from bali_benchmarks.lines import read_lines
 from bali_benchmarks.reproduce import experiments, synthetic, synthetic_page
 from bali_benchmarks.reproduce.job import Job, Line

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from bali.layers.linear import StackedLinear
-from bali.layers.modules import ACTIVATIONS, draw_initial_weights, unit_variances
+from bali.layers.modules import ACTIVATIONS
+from bali_benchmarks.initial_weights import draw_initial_weights, unit_variances
 from bali_benchmarks.stacked_mlp import stacked_mlp
 
 

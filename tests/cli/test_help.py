@@ -21,7 +21,7 @@ print(json.dumps(sorted(heavy & set(sys.modules))), file=sys.stderr)
 """
 
 
-COMMANDS = ("fit", "predict", "query", "evaluate", "report", "serve", "demo")
+COMMANDS = ("fit", "predict", "query", "evaluate", "report", "serve")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])

@@ -13,6 +13,7 @@ from bali.conjugate.mniw import MNIW
 from bali.conjugate.moments import Moments
 from bali.conjugate.symmetric import Dense as SymmetricDense
 from support import oracles
+from support.natural import natural
 from support.oracles import (
     Problem,
     array,
@@ -114,8 +115,8 @@ def test_natural_parameters_add(problem: Problem) -> None:
     """The appendix table: θ = θ₀ + (−½XᵀX, XᵀY, −½YᵀY, −½N)."""
     prior, x, y = problem.prior, problem.x, problem.y
     likelihood = (-0.5 * x.mT @ x, x.mT @ y, -0.5 * y.mT @ y, torch.tensor(-0.5 * len(x), dtype=torch.float64))
-    summed = [theta + new for theta, new in zip(prior.natural(), likelihood, strict=True)]
-    for actual, expected in zip(prior.condition(problem.moments).natural(), summed, strict=True):
+    summed = [theta + new for theta, new in zip(natural(prior), likelihood, strict=True)]
+    for actual, expected in zip(natural(prior.condition(problem.moments)), summed, strict=True):
         assert_close(actual, expected)
 
 
@@ -124,11 +125,11 @@ def test_natural_parameters_add(problem: Problem) -> None:
 def test_natural_parameters_are_the_table(problem: Problem) -> None:
     prior = dense(problem.prior)
     precision = np.linalg.inv(prior.rows)
-    natural = problem.prior.natural()
-    assert_close(natural.precision, -precision / 2)
-    assert_close(natural.precision_mean, precision @ prior.mean)
-    assert_close(natural.scale, -(prior.scale + prior.mean.T @ precision @ prior.mean) / 2)
-    assert_close(natural.log_det, -(prior.dof + sum(prior.mean.shape) + 1) / 2)
+    found = natural(problem.prior)
+    assert_close(found.precision, -precision / 2)
+    assert_close(found.precision_mean, precision @ prior.mean)
+    assert_close(found.scale, -(prior.scale + prior.mean.T @ precision @ prior.mean) / 2)
+    assert_close(found.log_det, -(prior.dof + sum(prior.mean.shape) + 1) / 2)
 
 
 # --- evidence and divergence ----------------------------------------------------------------------------------------

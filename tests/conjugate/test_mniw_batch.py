@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.moments import Moments
+from support.natural import natural
 from support.oracles import assert_close, normal, positive_definite, random_mniw
 from support.tolerances import ROUNDING
 
@@ -59,7 +60,7 @@ METHODS: dict[str, Callable[[Inputs], tuple[Tensor, ...]]] = {
     "conversion": lambda v: (v.q.precision.to(torch.float32).factor_as(torch.float64),),
     "condition": lambda v: parameters(v.q.condition(v.moments)),
     "condition, diagonal precision": lambda v: parameters(v.other.condition(v.moments)),
-    "natural": lambda v: tuple(v.q.natural()),
+    "natural": lambda v: tuple(natural(v.q)),
     "noise_mode": lambda v: (v.q.noise_mode(), v.q.noise_mode_factor()),
     "weights_from": lambda v: (v.q.weights_from(v.weights, v.noise),),
     "log_prob": lambda v: (v.q.log_prob(v.weights, v.noise),),

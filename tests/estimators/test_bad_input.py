@@ -51,6 +51,44 @@ def test_settings(change: dict[str, Any], message: str, curve: Curve) -> None:
         BALIRegressor(**QUICK | change).fit(*curve)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "wrong", "message"),
+    [
+        ("counts", -1.0, "needs counts 0, 1, 2, …; row 7 of y .*has -1"),
+        ("gamma", 0.0, "Gamma needs positive numbers; row 7 of y"),
+        ("beta", 1.5, "Beta needs shares strictly between 0 and 1; row"),
+    ],
+)
+def test_targets_that_cannot_be_are_named_by_their_rows_in_y(
+    likelihood: str, wrong: float, message: str, curve: Curve
+) -> None:
+    y = np.where(np.arange(150) == 7, wrong, 0.5 if likelihood == "beta" else np.arange(150) % 5 + 1.0)
+    with pytest.raises(ValueError, match=message):
+        BALIRegressor(**QUICK, likelihood=likelihood).fit(curve[0], y)
+
+
+def test_durations_may_be_fields_in_any_order_or_bounds(curve: Curve) -> None:
+    X, time = curve[0], np.exp(0.3 * curve[0][:, 1])
+    over = np.arange(150) % 3 > 0
+    fields = {"event": over, "time": time}
+    models = []
+    for names in (("event", "time"), ("time", "event")):
+        y = np.empty(150, dtype=[(name, fields[name].dtype) for name in names])
+        for name in names:
+            y[name] = fields[name]
+        models.append(BALIRegressor(**QUICK, likelihood="weibull").fit(X, y))
+        with pytest.raises(ValueError, match="y has fields, as durations have"):
+            BALIRegressor(**QUICK).fit(X, y)
+    bounds = np.stack([time, np.where(over, time, np.inf)], 1)
+    models.append(BALIRegressor(**QUICK, likelihood="weibull").fit(X, bounds))
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.predict_median(X), models[0].predict_median(X))
+    within = BALIRegressor(**QUICK, likelihood="weibull").fit(X, np.stack([0.8 * time, 1.25 * time], 1))
+    assert np.corrcoef(within.predict_median(X), time)[0, 1] > 0.8
+    with pytest.raises(ValueError, match="events must be 0 or 1; row 3"):
+        BALIRegressor(**QUICK, likelihood="weibull").fit(X, np.stack([3 + time, np.where(np.arange(150) == 3, 2, 1)], 1))
+
+
 def test_nan_is_a_missing_cell_among_inputs_and_refused_among_targets(curve: Curve) -> None:
     X, y = curve[0].copy(), curve[1].copy()
     X[3, 1] = np.nan

@@ -10,12 +10,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
 
 import bali
 from bali.estimators.second_models import are_likelier, look_like_counts, may_be_counts
 from bali.predictive.likelihoods import Poisson
 from bali.predictive.mixtures import RegressionPredictive
 from bali.training.calibration import Part
+from bali.training.table_fit import Progress
 
 Array = NDArray[Any]
 SMALL: dict[str, Any] = {
@@ -102,3 +104,18 @@ def test_warm_starts_and_streams_go_on_with_counts() -> None:
     before = model.n_seen_
     assert model.partial_fit(X[:50], y[:50]).likelihood_ == kept
     assert model.n_seen_ == before + 50
+
+
+@pytest.mark.parametrize("step", [60, 110])  # in the first training, and in the first steps of the second
+def test_an_interruption_keeps_what_was_learnt_first(step: int) -> None:
+    X, y = visits()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step >= step * progress.max_steps // 200:
+            raise KeyboardInterrupt
+
+    model = bali.BALIRegressor(**SMALL)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model.fit_with_progress(X, y, interrupt)
+    assert model.likelihood_ == "gaussian"
+    assert np.isfinite(model.predict(X)).all()

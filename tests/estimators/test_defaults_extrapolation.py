@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bali import BALIRegressor
-from bali.cli.demo_sets import sines_trend
+from bali_benchmarks.datasets import sines_trend
 
 
 def test_defaults_fit_the_sines_and_are_unsure_outside() -> None:

@@ -188,7 +188,7 @@ class TestConventions:
         assert cross_val_score(BALIRegressor(**QUICK), X, y, cv=2).mean() > 0.2
 
     def test_warm_start_goes_on(self, curve: tuple[Array, Array]) -> None:
-        model = BALIRegressor(**QUICK, warm_start=True).fit(*curve)
+        model = BALIRegressor(**QUICK, warm_start=True, near_rows=False).fit(*curve)
         first, candidates = model.loss_curve_, model.encoding_
         model.fit(*curve)
         assert model.encoding_ == candidates
@@ -227,7 +227,7 @@ class TestTraining:
     def test_what_was_chosen_is_told(self, regressor: BALIRegressor, curve: tuple[Array, Array]) -> None:
         scores = regressor.candidate_scores_
         others = {"as it is, rough", "a linear model"}
-        assert set(scores) == {"as it is", "with up to 15 bins a column", "with waves"} | others
+        assert set(scores) == {"as it is", "with up to 15 bins a column", "with waves", "with near rows"} | others
         best = max(scores, key=lambda name: scores[name])
         assert ("as it is" if best in others else best) in regressor.encoding_
         assert regressor.n_members_ == 2 * len(regressor.encoding_)
@@ -242,7 +242,7 @@ class TestTraining:
         rng = np.random.default_rng(0)
         X = rng.uniform(-1, 1, size=(600, 2))
         y = np.floor(4 * X[:, 0]) % 2 + 0.05 * rng.normal(size=600)
-        model = BALIRegressor(**QUICK | {"max_iter": 150}).fit(X, y)
+        model = BALIRegressor(**QUICK | {"max_iter": 150}, near_rows=False).fit(X, y)
         assert model.encoding_ == ["with up to 16 bins a column"]
 
     def test_waves_are_chosen_where_a_column_rises_and_falls(self) -> None:

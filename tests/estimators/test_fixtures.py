@@ -31,7 +31,8 @@ def assert_as_recorded(path: Path, expected: dict[str, list[Any]]) -> None:
         if isinstance(values[0], str):
             assert found[name] == values
         else:
-            np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
+            # Networks are in float32, and NumPy's sines (of waves) differ by a last digit from one version to the next.
+            np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-9, err_msg=name)
 
 
 @EACH

@@ -28,6 +28,8 @@ FOLDER = FIXTURES / "0.2"
 DAMAGED = ("regressor.bali", "classifier.bali", "row-noise.bali", "table/model.bali")
 OTHERS = ("two-outputs.bali", "stream.bali", "counts.bali", "durations.bali")
 MODELS = {name: FOLDER / name for name in (*DAMAGED, *OTHERS)}
+NEAR = "noise-by-near-rows.bali"
+MODELS[NEAR] = FIXTURES / "0.2-noise-by-near-rows" / NEAR
 EACH_MODEL = pytest.mark.parametrize("model", MODELS)
 Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], object]
 
@@ -199,6 +201,10 @@ CRAFTED: dict[str, tuple[str, Change]] = {
     "noise of rows without a unit": ("row-noise.bali", tensor("state/row_noise/unit", torch.zeros_like)),
     "noise of rows that is not told": ("row-noise.bali", at(*POSTERIOR, "row_noise_gain", value=None)),
     "noise of rows that is missing": ("regressor.bali", at(*POSTERIOR, "row_noise_gain", value=1.0)),
+    "noise of no rows": (NEAR, at(*POSTERIOR, "row_noise_sees", value=7)),
+    "noise without its rows": (NEAR, at(*POSTERIOR, "row_noise_rows", value=[])),
+    "noise of more inputs": (NEAR, at(*POSTERIOR, "row_noise_rows", 0, "inputs", value=10**7)),
+    "near rows that are fewer": (NEAR, at(*POSTERIOR, "row_noise_rows", 0, "near", value=5)),
     "negative target scale": ("regressor.bali", tensor("target_scale_", torch.neg)),
     "input scale of zero": ("regressor.bali", tensor("input_scaling_", torch.zeros_like)),
     "tensor that is missing": ("regressor.bali", lambda _m, tensors: tensors.pop("state/0/1/mean")),

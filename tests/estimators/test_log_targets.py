@@ -141,8 +141,8 @@ def test_rows_can_be_chosen_added_and_streamed(model: BALIRegressor) -> None:
 
 
 def test_a_warm_start_goes_on_with_both() -> None:
-    X, y = prices(200, 0)
-    warm = BALIRegressor(**(SMALL | {"max_iter": 100}), warm_start=True).fit(X, y)
+    X, y = prices(300, 0)
+    warm = BALIRegressor(**SMALL, warm_start=True).fit(X, y)
     assert warm.logarithms_ is not None
     first = warm.logarithms_.model
     warm.fit(X, y)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import bali
-from bali.layers.kinds import take_stacked
 from bali.layers.modules import StackedLinear
+from bali_benchmarks.some_members import take_stacked
 from bali_benchmarks.stacked_mlp import stacked_mlp
 from support.networks import batches, data, inference, mlp, seeded
 from support.oracles import assert_close

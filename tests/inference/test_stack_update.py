@@ -21,7 +21,7 @@ from bali.inference.stack_update import (
     advance,
     backward,
     forward,
-    proposed_step,
+    proposed_steps,
     take_in,
     with_known_inputs,
 )
@@ -60,7 +60,13 @@ def passed(
     _, gradient = (likelihood or Bernoulli()).evaluate(z, y.expand(len(z), *y.shape))
     total = weight.sum(-1)
     share = weight / total[:, None]
-    return StackPass(found.inputs, backward(means, found, gradient * share[..., None]), share, total)
+    return StackPass(found.columns, backward(means, found, gradient.mT * share[:, None]), share, total)
+
+
+def shares(before: list[StackLayer], after: list[StackLayer], weight: Tensor) -> Tensor:
+    """Of their steps that members took, by the first weight."""
+    steps, _, _ = proposed_steps(before, weight.sum(-1).reshape(-1, 1, 1), PACE)
+    return (after[0].mean - before[0].mean)[:, 0, 0] / (PACE.step_size * steps[0][:, 0, 0])
 
 
 def dense_steps(n_steps: int, member: int, x: Array, y: Array, weight: Array) -> list[Array]:
@@ -103,8 +109,11 @@ def test_steps_of_every_member_are_those_of_the_formula() -> None:
     layers = start()
     for step in range(1, 6):
         layers = take_in(layers, passed(layers, x, y, weight), step, PACE)
-        layers, share = advance(layers, weight.sum(-1), PACE)
-        assert ((share > 0) & (share <= 1)).all()
+        before = layers
+        layers, refused = advance(layers, weight.sum(-1), PACE)
+        share = shares(before, layers, weight)
+        assert ((share > 0) & (share <= 1 + 1e-9)).all()
+        assert refused == 0
     for member in range(K):
         expected = dense_steps(5, member, x.numpy(), y.numpy(), weight[member].numpy())
         for layer, mean in zip(layers, expected, strict=True):
@@ -115,8 +124,7 @@ def test_a_proposal_is_that_of_joint_py() -> None:
     x, y, weight = rows()
     layers = take_in(start(), passed(start(), x, y, weight), 1, PACE)
     n_data = torch.full((K,), 123.0, dtype=torch.float64)
-    for layer in layers:
-        steps, _, divergences = proposed_step(layer, (PACE.prior_share / n_data).reshape(-1, 1, 1), PACE)
+    for layer, steps, divergences in zip(layers, *proposed_steps(layers, n_data.reshape(-1, 1, 1), PACE)[::2], strict=True):
         assert layer.inputs is not None
         assert layer.gradients is not None
         assert layer.drive is not None
@@ -126,11 +134,11 @@ def test_a_proposal_is_that_of_joint_py() -> None:
             single = JointLayer(
                 layer.mean[k], None, layer.prior_variance, inputs=Dense(layer.inputs.values[k]),
                 gradients=layer.gradients[k], drive=layer.drive[k], damped=Dense(layer.damped.values[k]),
-                damping=layer.damping[k],
+                damping=layer.damping[k, 0, 0],
             )  # fmt: skip
             found = joint.proposed_step(single, 123, PACE)
-            assert_close(steps[k], found[0], EXACT)
-            assert_close(divergences[k], found[-1], EXACT)
+            assert_close(PACE.step_size * steps[k], found[0], EXACT)
+            assert_close(PACE.step_size**2 * divergences[k], found[-1], EXACT)
 
 
 def test_members_do_not_see_each_other() -> None:
@@ -225,12 +233,12 @@ def test_each_member_has_a_bound_of_its_own_and_refuses_what_is_not_finite() -> 
     drive[0] *= 1e4
     drive[1] = float("inf")
     broken = [replace(layers[0], drive=drive), layers[1]]
-    after, share = advance(broken, weight.sum(-1), PACE)
-    whole = advance(layers, weight.sum(-1), PACE)
-    assert 0 < share[0] < 0.1 * whole[1][0]
-    assert share[1] == 0.0
-    assert share[2] == whole[1][2]
-    for one, before, other in zip(after, layers, whole[0], strict=True):
+    after, refused = advance(broken, weight.sum(-1), PACE)
+    assert refused == 1
+    whole, _ = advance(layers, weight.sum(-1), PACE)
+    share = shares(broken, after, weight)
+    assert 0 < share[0] < 0.1 * shares(layers, whole, weight)[0]
+    for one, before, other in zip(after, layers, whole, strict=True):
         assert torch.equal(one.mean[1], before.mean[1])
         assert torch.equal(one.mean[2], other.mean[2])
         assert bool(one.mean.isfinite().all())

@@ -188,7 +188,6 @@ def test_a_small_network_tells_lines_apart() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[bali.LayerwiseInference, Tensor, Tensor], object], dict[str, Any], str]] = {
-    "rowwise": (lambda run, x, y: (run.step(x, y), run.predict(x, 2, method="rowwise")), {}, "'rowwise' needs a linear"),
     "exact inputs": (lambda run, x, y: run.step(x, y), {"input_moments": torch.eye(10)}, "input_moments need a linear"),
 }
 

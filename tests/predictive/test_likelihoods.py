@@ -15,6 +15,7 @@ from torch import Tensor, distributions, nn
 
 from bali.predictive import likelihoods
 from bali.predictive.families import Normal, StudentT
+from bali.predictive.family_predictive import FamilyPredictive
 from bali.predictive.likelihoods import Likelihood, as_likelihood, from_distribution, from_log_density
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.predictive.predictive_base import UndefinedError
@@ -226,3 +227,14 @@ def test_scipy_is_loaded_only_when_it_is_needed() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "bali.predictive.mixtures" in loaded
     assert not any(name in loaded for name in ("'scipy", "'sklearn", "'matplotlib"))
+
+
+def test_columns_vary_together_as_their_draws_do() -> None:
+    z = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    predictive = likelihoods.GaussianByRow(correlated=True).predictive(z)
+    assert isinstance(predictive, FamilyPredictive)
+    draws = predictive.sample(100_000, torch.Generator().manual_seed(1))
+    for row in range(2):
+        found = np.cov(draws[:, row].numpy().T)
+        np.testing.assert_allclose(predictive.covariance[row].numpy(), found, atol=0.03 * np.trace(found))
+    np.testing.assert_allclose(predictive.covariance.diagonal(dim1=1, dim2=2), predictive.variance)

@@ -136,6 +136,6 @@ def test_classes_differ_in_colour_and_marker() -> None:
 
 
 def test_no_global_plotting_state_is_touched() -> None:
-    code = "import sys, bali.cli.demo; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, bali_benchmarks.demo; print('matplotlib.pyplot' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

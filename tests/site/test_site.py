@@ -146,7 +146,7 @@ def test_commands_are_in_the_reference(quick: Path) -> None:
 def test_the_landing_page(
     width: int, scheme: Literal["light", "dark"], browser: Browser, quick: Path, tmp_path: Path
 ) -> None:
-    script = "[...document.querySelectorAll('.md-button')].map(a => a.textContent.trim())"
+    script = "[...document.querySelectorAll('.md-button--primary')].map(a => a.textContent.trim())"
     with serving(quick) as address:
         sight = browser.look(f"{address}/index.html", width=width, scheme=scheme, script=script, first=COLOURED)
     (tmp_path / "page.png").write_bytes(sight.png)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import bali
 from bali.inference.prediction import Method
+from bali_benchmarks.some_members import take_members
 from support import distributed_cases as cases
 from support.networks import data, inference, mlp, randn
 from support.sequences import Headed, Letters, Sequences
@@ -63,7 +64,7 @@ def some_members() -> Results:
     run = inference(bali.stack([mlp((4, 5, 2), seed=k) for k in range(5)]), effective_size=40)
     for _ in range(2):
         run.step(x, y, momentum=0.5)
-    taken = run.take_members([4, 0, 2])
+    taken = take_members(run, [4, 0, 2])
     for _ in range(2):
         taken.step(x, y, momentum=0.5)
     return cases.results(taken)

@@ -74,6 +74,8 @@ def write(folder: Path) -> None:
     by_row.save(folder / "row-noise.bali")
     write_near_rows_and_logarithms(folder)
     write_waves(folder)
+    write_heaps(folder)
+    write_noise_by_near_rows(folder)
     # As `bali fit` does it, but with smaller networks, which it has no option for.
     table = write_houses(folder, 40)
     options = FitOptions("dear", id="house", drop=("price",), estimator=TINY)
@@ -100,6 +102,32 @@ def write_waves(folder: Path) -> None:
     waves = bali.BALIRegressor(**TINY | {"n_bins": None, "max_iter": 200}).fit(X, np.sin(1.5 * X[:, 0]))
     assert any(encoding.n_waves for encoding in waves.encodings_)
     waves.save(folder / "waves.bali")
+
+
+def write_heaps(folder: Path) -> None:
+    """Likewise, in `0.2-heaps`: factors of single counts, and rows that counted by their precision."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(800, 3))
+    y = rng.poisson(np.exp(1.5 + 0.4 * X[:, 0]))
+    heaped = np.where(y % 5 > 2, y // 5 * 5 + 5, y)
+    counts = bali.BALIRegressor(**TINY, likelihood="poisson", validation_fraction=0.3).fit(X, heaped)
+    assert counts.posterior_.heaps
+    counts.save(folder / "heaps.bali")
+    loud = np.sin(2 * X[:, 0]) + 0.1 * np.exp(1.5 * X[:, 1]) * rng.normal(size=800)
+    precise = bali.BALIRegressor(**TINY, validation_fraction=0.4).fit(X, loud)
+    assert precise.posterior_.by_precision
+    precise.save(folder / "by-precision.bali")
+
+
+def write_noise_by_near_rows(folder: Path) -> None:
+    """Likewise, in `0.2-noise-by-near-rows`."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 3))
+    y = X[:, 0] + np.exp(X[:, 1] - 2) * rng.normal(size=300)
+    model = bali.BALIRegressor(**TINY, near_rows=True, validation_fraction=0.4).fit(X, y)
+    assert model.posterior_.row_noise is not None
+    assert model.posterior_.row_noise.sees == len(model.posterior_.stacks)
+    model.save(folder / "noise-by-near-rows.bali")
 
 
 def write_predictions(folder: Path) -> None:

@@ -156,7 +156,7 @@ def test_which_addresses_are_this_machine_alone() -> None:
 def test_a_port_that_is_taken_is_told(servers: dict[str, ModelServer], house_models: Path) -> None:
     done = run("serve", house_models / "price", "--port", servers["price"].server_address[1])
     assert done.exit_code == 1
-    assert "name another with --port" in done.output
+    assert "name another with --host or --port" in done.output
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])

@@ -35,7 +35,7 @@ def fitted(m: int) -> Any:
     x, y = rows()
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 24), nn.GELU(), nn.Linear(24, 24), nn.GELU(), nn.Linear(24, m)).double()
-    return bali.fit(module, (x, y[:, :m]), bali.likelihoods.Gaussian(), epochs=60, verbose=False, seed=0)
+    return bali.fit(module, (x, y[:, :m]), bali.likelihoods.Gaussian(), epochs=200, verbose=False, seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from torch import Tensor
 from bali import BALIRegressor
 from bali.predictive import metrics
 from bali.predictive.likelihood import FamilyLikelihood
-from bali.training.table_posterior import RowNoise, _Scale, learn_row_noise
+from bali.training import table_posterior
+from bali.training.table_posterior import RowNoise, _Scale
 from support.networks import randn, seeded
 from support.oracles import assert_close
 from support.tolerances import EXACT
@@ -38,6 +39,13 @@ def table(n: int, seed: int, slope: float = SLOPE) -> tuple[Tensor, Tensor, Tens
     return x, torch.sin(x[:, :1]) + 0.5 * x[:, 2:3], residual
 
 
+def learn_row_noise(
+    x: Tensor, mean: Tensor, residual: Tensor, weight: Tensor, generator: torch.Generator
+) -> RowNoise | None:
+    found = table_posterior.learn_row_noise(x, mean, residual, weight, generator)
+    return None if found is None else found[0]
+
+
 def log_likelihood(
     found: RowNoise | None, known: tuple[Tensor, Tensor, Tensor], new: tuple[Tensor, Tensor, Tensor]
 ) -> float:
@@ -60,6 +68,21 @@ def test_noise_that_depends_on_a_column_is_found() -> None:
     assert found is not None
     assert log_likelihood(found, known, new) > 0.55  # of .588
     assert found.gain > 0.2
+
+
+def test_scales_that_come_with_it_are_no_closer_to_their_residuals_than_those_of_new_rows() -> None:
+    """Mean over draws. Networks know the residuals that they learnt from too well."""
+    errors = []
+    for seed in (0, 3, 4, 5):
+        known, new = table(200, 100 * seed, slope=0.3), table(4000, 100 * seed + 50, slope=0.3)
+        found = table_posterior.learn_row_noise(*known, torch.ones(200).double(), seeded(seed))
+        assert found is not None
+        scales = found[0](*known[:2]), found[1], found[0](*new[:2])
+        rows = zip((known[2], known[2], new[2]), scales, strict=True)
+        errors.append([float((0.5 * (residual / scale).square() + scale.log()).mean()) for residual, scale in rows])
+    learnt, unseen, of_new = np.mean(errors, axis=0)
+    assert learnt < unseen - 0.02
+    assert unseen > of_new - 0.02
 
 
 def test_constant_noise_costs_little() -> None:

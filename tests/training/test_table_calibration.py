@@ -91,7 +91,7 @@ def test_a_mixture_of_all_members_has_less_noise_than_the_few_that_hold_a_row_ou
         at = replace(found, noise=found.noise * c) if found.noise is not None else found
         return float(at.predictive([new_x], 1).log_prob(new_y).mean())
 
-    assert score(1.0) > max(score(c) for c in np.geomspace(0.3, 3.0, 15)) - 0.02
+    assert score(1.0) > max(score(c) for c in np.geomspace(0.3, 3.0, 15)) - 0.025
     of_pairs = torch.stack([with_ones(x) @ means[[g, g + groups]].mean(0) - y for g in range(groups)]).square().mean()
     assert float(found.predictive([new_x], 1).aleatoric.mean()) < float(of_pairs)
 

@@ -24,20 +24,28 @@ bench = typer.Typer(
 @bench.command()
 def tables(
     sets: Sets = None,
-    out: Annotated[Path, typer.Option(help="JSON lines, one for each fold; what is there already is not run again.")] = Path(
-        "results/tables.jsonl"
-    ),
+    names: Methods = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(help="Throw away what this method has (of these sets) and run it again, as its defaults have changed."),
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=1, help="Only so many splits of each table.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Begin no further fit after so many.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="JSON lines, one for each split; what is there already is not run again.")
+    ] = Path("results/tables.jsonl"),
     page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/tables.md"),
 ) -> None:
-    """Compare the defaults with simpler methods on scikit-learn's bundled tables and on made ones."""
-    from bali_benchmarks import tables_comparison as experiment
+    """Compare the defaults with linear models, Gaussian processes, boosted trees and other networks on many tables."""
+    from bali_benchmarks.tables_study import table_runs as experiment
 
+    sets, names, again = sets or [], names or [], again or []
     try:
-        experiment.tasks(sets or ())
+        experiment.tasks(sets, [*names, *again])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out):
-        experiment.run(out, page, sets or ())
+        experiment.run(out, page, sets=sets, methods=names, again=again, folds=folds, minutes=minutes, note=Talk().note)
         typer.echo(page.read_text())
 
 
@@ -53,6 +61,26 @@ def rows(
 
     with failing_cleanly(out):
         experiment.run(out, page)
+        typer.echo(page.read_text())
+
+
+@bench.command()
+def seeds(
+    sets: Sets = None,
+    out: Annotated[Path, typer.Option(help="JSON lines, one for each fit; what is there already is not run again.")] = Path(
+        "results/seeds.jsonl"
+    ),
+    page: Annotated[Path, typer.Option(help="The page made from them.")] = Path("docs/seeds.md"),
+) -> None:
+    """Fit the same rows with ten seeds: how much of a score is luck."""
+    from bali_benchmarks import seeds_spread as experiment
+
+    try:
+        experiment.check(sets or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with failing_cleanly(out):
+        experiment.run(out, page, sets or ())
         typer.echo(page.read_text())
 
 

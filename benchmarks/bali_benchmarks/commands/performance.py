@@ -20,6 +20,7 @@ Again = Annotated[bool, typer.Option("--again", help="Measure again what is in t
 PERFORMANCE = {
     "step": "A step of `bali.fit` over a step of Adam, on networks of many kinds (20 minutes).",
     "widths": "How a step grows with the width of the layers (20 minutes).",
+    "memory": "The most memory that a step of `bali.fit` and one of Adam hold, at many sizes (10 minutes).",
     "arrival": "Seconds until validation rows of MNIST are as likely as Adam makes them at best (5 minutes).",
     "predict": "A prediction over as many plain forward passes (5 minutes).",
     "members": "Twenty small networks at once, and the arithmetic they need (a minute).",

@@ -5,10 +5,10 @@
 ((277, 6), (31, 6))
 """
 
-from bali.cli.demo_sets import SyntheticData, sinc, sines_trend, two_moons
 from bali_benchmarks.datasets.data_error import DataError
 from bali_benchmarks.datasets.dataset import Dataset, Split, random_rows
 from bali_benchmarks.datasets.loading import NAMES, fetch, load
+from bali_benchmarks.datasets.synthetic import SyntheticData, sinc, sines_trend, two_moons
 from bali_benchmarks.datasets.text import sentences
 
 __all__ = [

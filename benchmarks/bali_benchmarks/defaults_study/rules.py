@@ -9,6 +9,7 @@ from bali.estimators.encodings import N_WAVES
 from bali.estimators.input_scaling import HEAVY_TAILS
 from bali.estimators.near_rows import FEW
 from bali.estimators.near_rows import MANY as MANY_NEAR
+from bali.training.table_calibration import MOST_COUNTS
 from bali.training.table_posterior import MEMBERS as NOISE_MEMBERS
 from bali.training.table_posterior import WIDTH as NOISE_WIDTH
 from bali_benchmarks.reproduce.markdown import wrapped
@@ -64,8 +65,9 @@ def _encodings() -> tuple[str, str]:
         f"Ways to show the columns to networks are tried side by side: with {few} bins of each ({more} from "
         f"{WIDER_FROM:,} rows on), but {defaults.ROWS_PER_BIN} rows a bin at least and {defaults.MOST_BINS} bins in all, "
         "beside the column itself. A bin has a slope of its own, so that networks find steps and peaks. Where bins "
-        f"are tried, waves are, too: sines and cosines of a column's place among the training rows, {N_WAVES} of each. From "
-        f"{defaults.LEAST_NEAR:,} to {defaults.MOST_NEAR:,} rows, also the columns beside what near rows say: averages of "
+        f"are tried, waves are, too: sines and cosines of a column's place among the training rows, {N_WAVES} of each. Up "
+        f"to {defaults.MOST_NEAR:,} rows (of classes from {defaults.LEAST_NEAR:,} on), "
+        "also the columns beside what near rows say: averages of "
         f"the targets of the {FEW} and the {MANY_NEAR} nearest training rows, how these differ, and how near the nearest "
         "one is, in a metric that has a scale of its own for every column, learnt from the training rows; no row sees its "
         "own target. Besides, a linear "
@@ -102,9 +104,11 @@ def _noise() -> tuple[str, str]:
     return "Noise", (
         "Means are learnt first, as with one noise for all rows. Then the residuals of held-out rows, by members that did "
         f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the "
-        "logarithm of their scale from the columns and the predicted mean. They have held-out residuals of their own: where "
-        "these are not more likely than with one scale for all rows, by a standard error, the noise is the same in every "
-        "row."
+        "logarithm of their scale from the columns, what near rows say, and the predicted mean. They have held-out "
+        "residuals of their own, which tell what share of these logarithms is to be believed: where none makes them more "
+        "likely than one scale for all rows, by a standard error, the noise is the same in every row. Otherwise networks go "
+        "on from their means for half as many steps, each row weighted by its precision, and the result is kept where "
+        "held-out rows are more likely by it, by a standard error."
     )
 
 
@@ -120,7 +124,8 @@ def _targets() -> tuple[str, str]:
 
 def _calibration() -> tuple[str, str]:
     return "Calibration", (
-        "A factor of the noise and the degrees of freedom of its Student-t make the held-out rows most likely. A pair of "
+        "A factor of the noise and the degrees of freedom of its Student-t make the held-out rows most likely, each with "
+        "the scale by the network that did not see its residual. A pair of "
         "members errs more than the mixture of all: how the factor falls from one member to a pair tells what it will be "
         "for all of them. Far from the rows a prediction is wider, by the spread of the members and by the exact posterior "
         "of each one's output layer."
@@ -131,7 +136,8 @@ def _classes() -> tuple[str, str]:
     return "Classes, counts, durations", (
         "Weights of all layers are sampled, from the posterior that the curvature of the likelihood gives. Its width is "
         "nearly the largest that held-out rows cannot tell from the best; class probabilities are then raised to the power "
-        "that makes these rows most likely."
+        f"that makes these rows most likely. Counts below {MOST_COUNTS} have factors with which training rows expect as "
+        "many of each as there are, where held-out rows are more likely by them, by two standard errors."
     )
 
 

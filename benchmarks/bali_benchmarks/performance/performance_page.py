@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bali_benchmarks.performance import arrival, peers, prediction_time, processes, stacked_members, step_time, widths
+from bali_benchmarks.performance import (
+    arrival,
+    memory,
+    peers,
+    prediction_time,
+    processes,
+    stacked_members,
+    step_time,
+    widths,
+)
 from bali_benchmarks.performance.measurement import Bar, Bench, Line, paragraph, table
 
 BENCHES: dict[str, Bench] = {
@@ -13,6 +22,7 @@ BENCHES: dict[str, Bench] = {
     for bench in (
         step_time.BENCH,
         widths.BENCH,
+        memory.BENCH,
         arrival.BENCH,
         prediction_time.BENCH,
         stacked_members.BENCH,

@@ -19,7 +19,7 @@ from bali.inference.joint_pass import Link
 from bali.inference.network import Network
 from bali.predictive.likelihoods import Categorical
 from bali.training import course as courses
-from bali.training.course import Job
+from bali.training.course import Course, Job
 from bali.training.examples import InMemory
 from bali.training.rules import MAX_BLOCK, Rules
 from bali_benchmarks.lenet_study.lenet import lenet
@@ -82,11 +82,16 @@ CASES: dict[str, Case] = {
 }
 
 
-def fit_step(module: nn.Module, x: Tensor, y: Tensor, batch: int) -> Callable[[], None]:
-    """A function that takes the next step of `bali.fit` each time it is called."""
+def fit_course(module: nn.Module, x: Tensor, y: Tensor, batch: int) -> tuple[Job, Course]:
+    """A training of `bali.fit` before its first step."""
     network, examples = Network(module, has_optimizer=True, max_block=MAX_BLOCK), InMemory(x, y)
     job = Job(network, Categorical(), Link(), examples, examples, batch, None, 0, Rules(), x.device)
-    course = courses.start(job, prior_about_weights=False)
+    return job, courses.start(job, prior_about_weights=False)
+
+
+def fit_step(module: nn.Module, x: Tensor, y: Tensor, batch: int) -> Callable[[], None]:
+    """A function that takes the next step of `bali.fit` each time it is called."""
+    job, course = fit_course(module, x, y, batch)
     return lambda: courses.one_step(job, course)
 
 

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from bali.inference.layerwise import LayerwiseInference
 from bali.inference.settings import Reparam
-from bali.layers.modules import draw_initial_weights
 from bali.predictive.likelihoods import Categorical, Gaussian
 from bali.predictive.mixtures import ClassPredictive
 from bali_benchmarks.baselines.map import MAP
 from bali_benchmarks.baselines.mc_dropout import MCDropout
 from bali_benchmarks.baselines.method import Method, Task
 from bali_benchmarks.baselines.training import Batches, taken
+from bali_benchmarks.initial_weights import draw_initial_weights
 from bali_benchmarks.reproduce.paper_settings import AdamSetting, PaperSetting
 from bali_benchmarks.reproduce.pools import Pool
+from bali_benchmarks.some_members import take_members
 from bali_benchmarks.stacked_mlp import stacked_mlp
 
 #: Of a member, at rows (n, D), with so many draws of the weights.
@@ -109,7 +110,7 @@ class BaliCourse(Course):
         self.inference.step(x, y, self.setting.rate_at(self.step))
 
     def predict(self, k: int, x: Tensor, n_samples: int) -> ClassPredictive:
-        predictive = self.inference.take_members([k]).predict(x, n_samples)
+        predictive = take_members(self.inference, [k]).predict(x, n_samples)
         assert isinstance(predictive, ClassPredictive)
         return predictive
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bali.layers.modules import unit_variances
+from bali_benchmarks.initial_weights import unit_variances
 
 #: σ_u² / N_eff of every layer, and σ_init.
 NOISE_FLOOR, INIT_STD = 0.01, 1.0

@@ -23,6 +23,7 @@ from bali_benchmarks.reproduce.long_runs import NoWatch, Unfinished, train
 from bali_benchmarks.reproduce.paper_settings import REGRESSION, PaperSetting
 from bali_benchmarks.reproduce.pools import Pool, split_of, table_pool
 from bali_benchmarks.reproduce.regression import scores
+from bali_benchmarks.some_members import take_members
 
 SETS = ("concrete", "redwine", "kin8nm")
 #: Splits of each of the two kinds.
@@ -109,7 +110,7 @@ class ReadingCourse(BaliCourse):
 
     def predictive(self, k: int) -> RegressionPredictive:
         """Of member k at its own test rows, in the units of the targets."""
-        standard = self.inference.take_members([k]).predict(
+        standard = take_members(self.inference, [k]).predict(
             self.pool.x_test[k], self.setting.n_samples, noise=self.reading.noise
         )
         assert isinstance(standard, RegressionPredictive)

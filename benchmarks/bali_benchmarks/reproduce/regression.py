@@ -27,6 +27,7 @@ from bali_benchmarks.reproduce.job import Job, Line
 from bali_benchmarks.reproduce.long_runs import NoWatch, Unfinished, train
 from bali_benchmarks.reproduce.paper_settings import REGRESSION, PaperSetting
 from bali_benchmarks.reproduce.pools import Pool, split_of, splits_of, table_pool
+from bali_benchmarks.some_members import take_members
 
 METHODS = ("paper", "paper-random", "ours")
 #: Of the estimator where only a look is wanted.
@@ -82,7 +83,7 @@ def paper_scores(
 
 def member_predictive(inference: LayerwiseInference, pool: Pool, k: int, n_samples: int) -> RegressionPredictive:
     """Of member k at its own test rows, in the units of the targets."""
-    standard = inference.take_members([k]).predict(pool.x_test[k], n_samples)
+    standard = take_members(inference, [k]).predict(pool.x_test[k], n_samples)
     assert isinstance(standard, RegressionPredictive)
     scale, mean = (torch.tensor([value[k]], dtype=torch.float64) for value in (pool.scale, pool.mean))
     return RegressionPredictive(standard.means.double(), standard.noise.double()).affine(scale, mean)

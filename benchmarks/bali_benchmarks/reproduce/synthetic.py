@@ -1,7 +1,7 @@
 """The paper's synthetic sets: BALI with its settings and with the defaults, Bayes by backprop with the paper's three KL
 weights, and local reparametrisation.
 
-Networks, priors and noise are those of `bali demo`. The paper gives no step size, rate or number of steps for these sets.
+Networks, priors and noise are those of `demo.py`. The paper gives no step size, rate or number of steps for these sets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bali.cli import demo
 from bali.estimators import BALIClassifier, BALIRegressor
 from bali.inference.health import HealthWarning
 from bali.inference.settings import Reparam
 from bali.predictive import metrics, plots
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
+from bali_benchmarks import demo
 from bali_benchmarks.baselines.bayes_by_backprop import BayesByBackprop
 from bali_benchmarks.baselines.method import State, Task
 from bali_benchmarks.baselines.training import taken, train

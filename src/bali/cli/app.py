@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from bali.cli.fit import fit
@@ -23,14 +20,3 @@ def main() -> None:
 
 for command in (fit, predict, query, update, evaluate, report, serve):
     app.command()(command)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for pictures and results.json.")] = Path("demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="Small networks and few steps, for a look.")] = False,
-) -> None:
-    """Fit the paper's three synthetic sets, print their scores and draw what the networks know."""
-    from bali.cli import demo as demonstration
-
-    demonstration.run(out, quick=quick)

@@ -141,7 +141,7 @@ def _introduce(talk: Talk, data: TrainingTable) -> None:
 def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) -> None:
     from bali.cli.results import METRICS_FILE, REPORT_FILE, short_record
     from bali.tables.table_model import MODEL_FILE
-    from bali.tables.table_scores import MEANINGS
+    from bali.tables.table_scores import METRICS
 
     record = model.record
     talk.notes(record["notes"][n_notes_said:])
@@ -151,7 +151,7 @@ def _conclude(talk: Talk, model: TableModel, folder: Path, n_notes_said: int) ->
         talk.say(f"  {what}: {chosen}")
     if record["metrics"]:
         talk.say(f"\nscores of {plural(record['n_holdout'], 'row')} that were kept aside:")
-        talk.scores(record["metrics"], MEANINGS)
+        talk.scores(record["metrics"], METRICS)
     talk.say(f"\nwritten to {folder}: {MODEL_FILE}, {REPORT_FILE}, {METRICS_FILE}")
     talk.say(f"next: open {folder / REPORT_FILE} in a browser")
     talk.say(f"      bali predict {folder} NEW.csv --out predictions.csv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from bali.tables.errors import TableError, plural, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from bali.tables.cells import Surprises
     from bali.tables.opening import Table
@@ -130,7 +131,37 @@ def check_output(out: str, file: Path, model: Path) -> None:
         raise TableError(f"--out {out!r} would overwrite what is read; name another file")
 
 
-# --- scores, where the file has the target ----------------------------------------------------------------------------
+# --- rows with a value of the target, and their scores ----------------------------------------------------------------
+
+
+class LabelledRows:
+    """The rows of a file that have a value of the target; what is to be said of the others and of the columns."""
+
+    def __init__(self, table: Table, model: TableModel) -> None:
+        from bali.tables.cells import Surprises
+
+        missing_columns(table, [*model.columns, *model.target.columns])
+        self.table, self.model, self.surprises = table, model, Surprises()
+        self.n_with = self.n_without = 0
+
+    def pieces(self, on_rows: Callable[[int], None] = lambda n: None) -> Iterator[tuple[pd.DataFrame, NDArray[Any]]]:
+        """Rows and their targets."""
+        model, target = self.model, self.model.target
+        as_text = [*model.text_columns, *([target.name] if target.classes else [])]
+        for frame in self.table.chunks([*model.columns, *target.columns], as_text, model.rows_at_once):
+            known = frame[frame[target.columns].notna().all(axis=1)]
+            self.n_with, self.n_without = self.n_with + len(known), self.n_without + len(frame) - len(known)
+            if len(known):
+                yield known, target.values(known[target.name], None if target.event is None else known[target.event])
+            on_rows(len(frame))
+
+    def notes(self, purpose: str) -> list[str]:
+        """After all pieces; an error if there were none."""
+        name, columns = self.table.source.name, quoted(self.model.target.columns)
+        if self.n_with == 0:
+            raise TableError(f"{name} has no rows with a value of {columns}: there is nothing to {purpose}")
+        left_out = [f"{plural(self.n_without, 'row')} without a value of {columns} left out"] if self.n_without else []
+        return extra_columns(self.table, self.model, []) + left_out + self.surprises.notes()
 
 
 def evaluate(
@@ -143,36 +174,21 @@ def evaluate(
 ) -> None:
     """Score a model on a file that has the target."""
     from bali.cli.talk import row_counter
-    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, noted_warnings
-    from bali.tables.table_scores import MEANINGS, Scores
+    from bali.tables.table_scores import METRICS, Scores
 
     talk = Talk(as_json=as_json, quiet=quiet)
     with failing_cleanly():
         trained = load_table_model(model, samples)
-        table, target = open_table(file, encoding), trained.target
-        missing_columns(table, [*trained.columns, *target.columns])
-        notes = extra_columns(table, trained, [])
-        scores, surprises, n_without = Scores(target), Surprises(), 0
-        as_text = [*trained.text_columns, *([target.name] if target.classes else [])]
+        table = open_table(file, encoding)
+        rows, scores = LabelledRows(table, trained), Scores(trained.target)
         with noted_warnings() as warned, row_counter(talk) as on_rows:
-            for frame in table.chunks([*trained.columns, *target.columns], as_text, trained.rows_at_once):
-                known = frame[frame[target.columns].notna().all(axis=1)]
-                n_without += len(frame) - len(known)
-                if len(known):
-                    events = None if target.event is None else known[target.event]
-                    scores.add(trained.predictive(known, surprises), target.values(known[target.name], events))
-                on_rows(len(frame))
-        if scores.n_rows == 0:
-            raise TableError(
-                f"{table.source.name} has no rows with a value of {quoted(target.columns)}: there is nothing to score"
-            )
-        if n_without:
-            notes.append(f"{plural(n_without, 'row')} without a value of {quoted(target.columns)} left out")
-        notes += surprises.notes() + scores.notes() + warned
+            for frame, y in rows.pieces(on_rows):
+                scores.add(trained.predictive(frame, rows.surprises), y)
+        notes = rows.notes("score") + scores.notes() + warned
         talk.notes(notes)
         metrics = scores.metrics()
         talk.say(f"scores of {plural(scores.n_rows, 'row')} of {table.source.stem}:")
-        talk.scores(metrics, MEANINGS)
+        talk.scores(metrics, METRICS)
         talk.result({"n_rows": scores.n_rows, "metrics": metrics, "notes": notes})

@@ -103,7 +103,8 @@ def serve(
             server = ModelServer(trained, host, port)
         except OSError as error:
             raise TableError(
-                f"cannot listen at {host}, port {port}: {error.strerror or error}; name another with --port, or 0 for any"
+                f"cannot listen at {host}, port {port}: {error.strerror or error}; "
+                "name another with --host or --port, of which 0 takes any"
             ) from error
         with server:
             talk.say(f"{model}: open {server.address} in a browser; Ctrl-C ends it")

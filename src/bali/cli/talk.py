@@ -20,6 +20,7 @@ from bali.tables.complete_writes import STDOUT
 from bali.tables.errors import TableError
 
 if TYPE_CHECKING:
+    from bali.tables.table_scores import MetricText
     from bali.training.table_fit import Progress as Step
 
 Model = Annotated[
@@ -58,9 +59,9 @@ class Talk:
         for line in lines:
             self.note(line)
 
-    def scores(self, metrics: Mapping[str, float], meanings: Mapping[str, str]) -> None:
+    def scores(self, metrics: Mapping[str, float], texts: Mapping[str, MetricText]) -> None:
         for name, value in metrics.items():
-            self.say(f"  {name:<16}{value:<12.4g}{meanings[name]}")
+            self.say(f"  {name:<16}{value:<12.4g}{texts[name].meaning}")
 
     def result(self, content: Mapping[str, Any]) -> None:
         """The JSON object, if it was asked for."""

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bali.cli.predict import extra_columns, missing_columns
+from bali.cli.predict import LabelledRows
 from bali.cli.talk import Encoding, File, Json, Model, Quiet, Talk, failing_cleanly
-from bali.tables.errors import TableError, plural, quoted, shown
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-    from numpy.typing import NDArray
+from bali.tables.errors import plural
 
 
 def update(
@@ -37,7 +31,6 @@ def update(
     they come; the other layers stay as they are. Says so when the new rows are further from their predictions than rows that
     were kept aside in training. Fit again when there are many more rows than there were.
     """
-    from bali.tables.cells import Surprises
     from bali.tables.opening import open_table
     from bali.tables.table_model import load_table_model, model_path, noted_warnings
     from bali.tables.table_training import check_takes_rows, take_in
@@ -48,27 +41,11 @@ def update(
         path = model_path(model)
         trained = load_table_model(path)
         check_takes_rows(trained)
-        table, target = open_table(file, encoding), trained.target
-        missing_columns(table, [*trained.columns, target.name])
-        notes, surprises, n_without = extra_columns(table, trained, []), Surprises(), 0
-
-        def pieces() -> Iterator[tuple[pd.DataFrame, NDArray[np.float64]]]:
-            nonlocal n_without
-            for frame in table.chunks([*trained.columns, target.name], trained.text_columns, trained.rows_at_once):
-                known = frame[frame[target.name].notna()]
-                n_without += len(frame) - len(known)
-                if len(known):
-                    yield known, target.values(known[target.name])
-
+        table = open_table(file, encoding)
+        rows = LabelledRows(table, trained)
         with noted_warnings() as warned:
-            n_rows, of_drift = take_in(trained, pieces(), forget, surprises)
-        if n_rows == 0:
-            raise TableError(
-                f"{table.source.name} has no rows with a value of {quoted([target.name])}: there is nothing to learn from"
-            )
-        if n_without:
-            notes.append(f"{plural(n_without, 'row')} without a value of {shown(target.name)} left out")
-        notes += surprises.notes() + of_drift + warned
+            n_rows, of_drift = take_in(trained, rows.pieces(), forget, rows.surprises)
+        notes = rows.notes("learn from") + of_drift + warned
         faded = f", {forget:.0%} of the earlier ones faded" if forget else ""
         trained.record["notes"].append(
             f"later: {plural(n_rows, 'row')} of {table.source.stem} added without training{faded}"

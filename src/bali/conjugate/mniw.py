@@ -72,28 +72,10 @@ def row_variance(precision: Symmetric, x: Tensor | Tokens) -> Tensor:
 # --- the distribution -------------------------------------------------------------------------------------------------
 
 
-class NaturalParameters(NamedTuple):
-    """The paper's table of natural parameters: factors of WΣ⁻¹Wᵀ, Σ⁻¹Wᵀ, Σ⁻¹ and log|Σ|."""
-
-    precision: Tensor  # −½ R⁻¹
-    precision_mean: Tensor  # R⁻¹M
-    scale: Tensor  # −½ (U + MᵀR⁻¹M)
-    log_det: Tensor  # −½ (u + D_y + D_x + 1)
-
-
 class MNIWDensities(MNIWParameters):
     @property
     def _dof(self) -> Tensor:
         return torch.as_tensor(self.dof, dtype=self.mean.dtype, device=self.mean.device)
-
-    def natural(self) -> NaturalParameters:
-        precision_mean = self.precision.times(self.mean)
-        return NaturalParameters(
-            -0.5 * self.precision.dense(),
-            precision_mean,
-            -0.5 * (self.scale + self.mean.mT @ precision_mean),
-            -0.5 * (self._dof + self.n_outputs + self.n_inputs + 1),
-        )
 
     def log_prob(self, weights: Tensor, noise: Tensor) -> Tensor:
         """log density at W (..., D_x, D_y) and Σ (..., D_y, D_y)."""

@@ -127,8 +127,9 @@ class Symmetric(ABC):
         return self.transposed_half_solve(self.half_solve(right))
 
     def keep_inverse(self) -> None:
-        """`solve` multiplies from then on: worth its cost where one matrix serves many solves."""
+        """`solve` multiplies from then on: worth its cost where one matrix serves many solves. The factor is let go."""
         self._keep("inverse", self.dtype, self._inverse)
+        self._kept.pop(("factor", self.dtype), None)
 
     def forget_factor(self) -> None:
         """Frees it; it is computed again if it is asked for."""

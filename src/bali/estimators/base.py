@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,9 @@ from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
-from bali.training.table_fit import Candidate, Progress, TableFit, held_out_shares, merged_rows, train_table
+from bali.training.table_fit import Candidate, Progress, TableFit, held_out_shares, later, merged_rows, train_table
+from bali.training.table_posterior import TablePosterior
+from bali.training.table_precision import trained_by_precision
 
 #: Rows that tell the best constant output.
 _ENOUGH_ROWS = 20_000
@@ -36,10 +39,11 @@ _ENOUGH_ROWS = 20_000
 class TrainedRows(NamedTuple):
     """What a posterior was trained on."""
 
-    encoded: list[Tensor]  # rows as each of its stacks sees them
+    encoded: list[Tensor]  # rows as each of its stacks sees them, and perhaps its noise
     targets: Tensor
     weight: Tensor
     held_out: Tensor  # (G, n)
+    is_cut_off: bool  # by Ctrl-C
 
 
 class KnownWays(NamedTuple):
@@ -158,38 +162,41 @@ class BALIEstimator(FittedTable):
         held_out = self._held_out(rows, values, weight) if held_out is None else held_out
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
-        found = train_table(
-            candidates,
-            recipe.n_members,
-            recipe.activation,
-            t,
-            w,
-            held_out,
-            recipe.seed,
-            n_jobs=n_threads(self.n_jobs),
-            deadline=deadline,
-            on_step=on_step,
-        )
-        kept = [candidates[i] for i in found.kept]
-        self.posterior_ = calibrated(
-            found.posteriors,
-            [c.likelihood for c in kept],
-            [c.x for c in kept],
-            t,
-            w,
-            held_out,
-            recipe.seed,
-            kept[0].offset,
-        )
-        self.encodings_ = [encodings[i] for i in found.kept]
-        self._remember(found, kept)
-        if found.outcome == "interrupted":
-            warnings.warn(
-                f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept",
-                ConvergenceWarning,
-                stacklevel=4,
+        data, threads = (t, w, held_out), n_threads(self.n_jobs)
+
+        def train(tried: Sequence[Candidate], weight: Tensor, done: int = 0) -> TableFit:
+            settings = recipe.n_members, recipe.activation, t, weight, held_out, recipe.seed
+            return train_table(tried, *settings, n_jobs=threads, deadline=deadline, on_step=later(on_step, done))
+
+        # Ways of the networks, and of the noise: how near the training rows are tells most of where predictions err.
+        near = [i for i, e in enumerate(encodings) if e.near is not None and candidates[0].likelihood.has_true_targets][:1]
+        known = [c.x for c in candidates]
+        known += [self._encoded(e, rows, self._near_targets(t)) for e in encodings[len(candidates) :]]
+
+        def seen(found: TableFit) -> list[int]:
+            return list(dict.fromkeys([*found.kept, *near]))
+
+        def calibrate(found: TableFit) -> tuple[TablePosterior, list[Tensor]]:
+            kept, ways = [candidates[i] for i in found.kept], seen(found)
+            encoded, sees = [known[i] for i in ways], ways.index(near[0]) if near else 0
+            likelihoods, offset = [c.likelihood for c in kept], kept[0].offset
+            return calibrated(found.posteriors, likelihoods, encoded, *data, recipe.seed, offset, sees), encoded
+
+        found = train(candidates, w)
+        posterior, encoded = calibrate(found)
+        is_early = found.outcome == "converged" and (deadline is None or time.monotonic() <= deadline)
+        if posterior.row_noise is not None and is_early:
+            again = partial(train, done=found.n_steps)
+            posterior, encoded, found = trained_by_precision(
+                (posterior, encoded, found), candidates, *data, again, calibrate
             )
-        return TrainedRows([c.x for c in kept], t, w, held_out)
+        ways = found.kept if posterior.row_noise is None else seen(found)
+        self.posterior_, self.encodings_ = posterior, [encodings[i] for i in ways]
+        self._remember(found, [candidates[i] for i in found.kept])
+        if found.outcome == "interrupted":
+            told = f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept"
+            warnings.warn(told, ConvergenceWarning, stacklevel=4)
+        return TrainedRows(encoded[: len(ways)], t, w, held_out, found.outcome == "interrupted")
 
     def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
         """Groups (G, n) of held-out rows, as shares of their weights."""
@@ -204,7 +211,8 @@ class BALIEstimator(FittedTable):
         """Ways of seeing the table, and the encoding of each."""
         recipe, found, encodings = self.recipe_, list[Candidate](), list[Encoding]()
         if go_on:
-            for encoding, stack, posterior in zip(self.encodings_, recipe.stacks, self.posterior_.stacks, strict=True):
+            of_stacks = zip(self.encodings_, recipe.stacks, self.posterior_.stacks, strict=False)
+            for encoding, stack, posterior in of_stacks:
                 likelihood, sizes = LIKELIHOODS[stack.likelihood](), stack.layer_sizes[1:]
                 start = [layer.mean.to(self._dtype) for layer in posterior.layers]
                 x, offset = self._encoded(encoding, rows, self._near_targets(t)), self.posterior_.offset
@@ -216,7 +224,6 @@ class BALIEstimator(FittedTable):
         for name in recipe.likelihoods:
             likelihood, offset = LIKELIHOODS[name](), None
             n_outputs = self._n_network_outputs(likelihood, t)
-            likelihood.targets(t, torch.zeros(len(t), n_outputs, dtype=self._dtype, device=t.device))
             if not likelihood.has_true_targets:
                 few = slice(None, None, -(-len(t) // _ENOUGH_ROWS))  # rows are sorted: every so many are a fair sample
                 offset = best_constant(likelihood, t[few], w[few], n_outputs).to(self._dtype)
@@ -249,7 +256,7 @@ class BALIEstimator(FittedTable):
         names = {cls: name for name, cls in LIKELIHOODS.items()}
         stacks = tuple(
             Stack(names[type(c.likelihood)], tuple(p.sizes), p.prior_variances, e.n_near, e.n_waves)
-            for c, p, e in zip(kept, found.posteriors, self.encodings_, strict=True)
+            for c, p, e in zip(kept, found.posteriors, self.encodings_, strict=False)
         )
         self.recipe_ = self.recipe_.with_stacks(stacks)
         self.candidate_scores_ = found.scores
@@ -265,15 +272,9 @@ class BALIEstimator(FittedTable):
         self._learn_scales(values, weight)
         self._learn_input_scales(X, weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.recipe_ = make_recipe(
-            self.get_params(),
-            n_rows=float(weight.sum()),
-            n_distinct=len(X),
-            n_columns=X.shape[1],
-            n_outputs=self._n_outputs(values),
-            likelihoods=self._likelihood_names(),
-            seed=seed,
-        )
+        size: dict[str, Any] = {"n_rows": float(weight.sum()), "n_distinct": len(X), "n_columns": X.shape[1]}
+        kinds: dict[str, Any] = {"n_outputs": self._n_outputs(values), "likelihoods": self._likelihood_names()}
+        self.recipe_ = make_recipe(self.get_params(), **size, **kinds, seed=seed)
 
     def partial_fit(
         self,
@@ -331,7 +332,7 @@ class BALIEstimator(FittedTable):
             means = initial_means(recipe.n_members, [x.shape[1], *recipe.hidden, n_outputs], generator, self._dtype)
             offset = None if likelihood.has_true_targets else best_constant(likelihood, t, w, n_outputs).to(self._dtype)
             return Stream(means, recipe.activation, likelihood, recipe.course, batch, generator, offset)
-        if len(self.posterior_.stacks) > 1:  # a stream has one way of seeing rows
+        if len(self.encodings_) > 1:  # a stream has one way of seeing rows
             self.posterior_ = replace(
                 self.posterior_, stacks=self.posterior_.stacks[:1], likelihoods=self.posterior_.likelihoods[:1]
             )

@@ -20,7 +20,8 @@ FEW_ROWS = 10
 MANY_COLUMNS = 100
 #: Rows that a bin should have at least, bins of all columns together at most, and those below which they are not tried.
 ROWS_PER_BIN, MOST_BINS, LEAST_BINS = 10, 320, 4
-#: Rows among which some are near to others; from the larger number on, looking for them costs more than learning.
+#: With fewer rows of classes near ones were not measured; from the larger number on, looking for them costs more than
+#: learning.
 LEAST_NEAR, MOST_NEAR = 1000, 50_000
 #: Targets, or classes, that near rows' averages are shown of.
 MOST_NEAR_TARGETS = 10
@@ -61,9 +62,10 @@ def bins(n_rows: int, n_columns: int) -> tuple[int, ...]:
     return (0,) if n_columns >= MANY_COLUMNS or found < LEAST_BINS else (0, found)
 
 
-def tries_near_rows(n_rows: int, n_columns: int, n_outputs: int) -> bool:
-    """Whether what near rows say is a way of seeing the table that is tried."""
-    return LEAST_NEAR <= n_rows <= MOST_NEAR and n_columns < MANY_COLUMNS and n_outputs <= MOST_NEAR_TARGETS
+def tries_near_rows(n_rows: int, n_columns: int, n_outputs: int, *, has_classes: bool) -> bool:
+    """Whether what near rows say is a way of seeing the table that is tried; of numbers, the noise goes by it, too."""
+    least = LEAST_NEAR if has_classes else FEW_ROWS + 1
+    return least <= n_rows <= MOST_NEAR and n_columns < MANY_COLUMNS and n_outputs <= MOST_NEAR_TARGETS
 
 
 def prior_factors(n_columns: int) -> tuple[float, ...]:

@@ -103,8 +103,9 @@ PARTS = ("mean", "input_basis", "input_values", "output_basis", "output_values")
 def to_plain(posterior: TablePosterior, encodings: Sequence[Encoding]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a header says of it, and its tensors."""
     tensors: dict[str, Tensor] = {}
-    for number, (stack, encoding) in enumerate(zip(posterior.stacks, encodings, strict=True)):
+    for number, stack in enumerate(posterior.stacks):
         tensors |= {f"{number}/{name}": value for name, value in stack.tensors().items()}
+    for number, encoding in enumerate(encodings):
         tensors |= {f"{number}/{name}": torch.from_numpy(value) for name, value in encoding.to_arrays().items()}
     if posterior.noise is not None:
         tensors["noise"] = posterior.noise
@@ -119,6 +120,10 @@ def to_plain(posterior: TablePosterior, encodings: Sequence[Encoding]) -> tuple[
         "temperature": posterior.temperature,
         "noise_dof": posterior.noise_dof,
         "row_noise_gain": None if row_noise is None else row_noise.gain,
+        "by_precision": posterior.by_precision,
+        "heaps": list(posterior.heaps),
+        "row_noise_sees": 0 if row_noise is None else row_noise.sees,
+        "row_noise_rows": [{"near": e.n_near, "inputs": e.n_inputs} for e in encodings[len(posterior.stacks) :]],
     }
     return meta, {name: torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor) for name, tensor in tensors.items()}
 
@@ -135,14 +140,13 @@ def from_plain(
             parts: dict[str, Any] = {name: on[f"{number}/{layer}/{name}"] for name in PARTS}
             layers.append(MatrixNormal(**parts, prior_variance=variance))
         stacks.append(StackPosterior(tuple(layers), recipe.activation))
-        names = ("counts", "edges", *(near_rows.PARTS if stack.near else ()))
-        arrays = {name: np.asarray(tensors[f"{number}/{name}"]) for name in names}
-        encodings.append(Encoding.from_arrays(arrays, stack.waves))
-        if encodings[-1].n_inputs != stack.layer_sizes[0]:
-            raise SchemaError("its bins or near rows are not those of its networks")
+        encodings.append(_encoding(tensors, number, stack.layer_sizes[0], stack.near, stack.waves))
     row_noise = None
     if meta["row_noise_gain"] is not None:
-        row_noise = RowNoise([on["row_noise/0"], on["row_noise/1"]], on["row_noise/unit"], meta["row_noise_gain"])
+        gain, sees = meta["row_noise_gain"], meta.get("row_noise_sees", 0)
+        row_noise = RowNoise([on["row_noise/0"], on["row_noise/1"]], on["row_noise/unit"], gain, sees)
+    for rows in meta.get("row_noise_rows", []):
+        encodings.append(_encoding(tensors, len(encodings), rows["inputs"], rows["near"]))
     posterior = TablePosterior(
         tuple(stacks),
         tuple(LIKELIHOODS[stack.likelihood]() for stack in recipe.stacks),
@@ -153,5 +157,15 @@ def from_plain(
         on.get("noise"),
         meta["noise_dof"],
         row_noise,
+        meta.get("by_precision", False),
+        tuple(meta.get("heaps", ())),
     )
     return posterior, encodings
+
+
+def _encoding(tensors: Mapping[str, Tensor], number: int, n_inputs: int, n_near: int, n_waves: int = 0) -> Encoding:
+    names = ("counts", "edges", *(near_rows.PARTS if n_near else ()))
+    found = Encoding.from_arrays({name: np.asarray(tensors[f"{number}/{name}"]) for name in names}, n_waves)
+    if found.n_inputs != n_inputs:
+        raise SchemaError("its bins or near rows are not those of its networks")
+    return found

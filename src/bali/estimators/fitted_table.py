@@ -91,7 +91,7 @@ class FittedTable(FrameInputs):
     n_samples: int  # a parameter
     recipe_: Recipe
     posterior_: TablePosterior
-    encodings_: list[Encoding]  # of each stack of the posterior
+    encodings_: list[Encoding]  # of each stack of the posterior, and one more if only its noise sees near rows
     candidate_scores_: dict[str, float]
     n_iter_: int
     n_seen_: float  # rows, by their weights
@@ -114,7 +114,7 @@ class FittedTable(FrameInputs):
     @property
     def encoding_(self) -> list[str]:
         """How the columns are shown to the networks that were kept."""
-        return [encoding.name for encoding in self.encodings_]
+        return [encoding.name for encoding, _ in zip(self.encodings_, self.posterior_.stacks, strict=False)]
 
     @property
     def likelihood_(self) -> str:

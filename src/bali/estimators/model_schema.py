@@ -40,6 +40,7 @@ from bali.inference.schema import (
     largest,
 )
 from bali.layers.modules import ACTIVATIONS
+from bali.training.table_calibration import MOST_COUNTS
 from bali.training.table_posterior import MEMBERS as ROW_NOISE_MEMBERS
 from bali.training.table_posterior import WIDTH as ROW_NOISE_WIDTH
 
@@ -128,7 +129,12 @@ POSTERIOR = Record(
         "temperature": Number(1e-3, 1e3),
         "noise_dof": Either(NOTHING, Number(2.5, 1e6)),  # with 2 or fewer there is no variance
         "row_noise_gain": Either(NOTHING, REAL),
-    }
+        "by_precision": Truth(),
+        "heaps": ListOf(Number(1e-3, 1e3)),
+        "row_noise_sees": COUNT,
+        "row_noise_rows": ListOf(Record({"near": COUNT, "inputs": WIDTH})),
+    },
+    optional=["by_precision", "heaps", "row_noise_sees", "row_noise_rows"],
 )
 
 #: A model of the targets' logarithms beside that of the targets; its tensors' names begin with the second.
@@ -205,25 +211,15 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
         found["state/noise"] = TensorCheck(real, [(d, d)], positive_diagonal=True)
     else:
         found["state/offset"] = TensorCheck(real, [(recipe.stacks[0].layer_sizes[-1],)])
+    if len(meta["state"]["posterior"].get("heaps", ())) > MOST_COUNTS:
+        raise SchemaError(f"its posterior has factors of more than {MOST_COUNTS} counts")
     if len(recipe.stacks) > _MOST_STACKS:
         raise SchemaError(f"its recipe has more than {_MOST_STACKS} stacks of networks")
     for number, stack in enumerate(recipe.stacks):
         n_targets = d if classes is None else d - 1
-        n_inputs = stack.layer_sizes[0] - (3 * n_targets + 1 if stack.near else 0)
-        if not n_columns <= n_inputs or len(stack.prior_variances) != len(stack.layer_sizes) - 1:
-            raise SchemaError("its recipe has layers that do not fit its columns")
-        found[f"state/{number}/counts"] = TensorCheck(torch.int64, [(n_columns,)], least=0.0)
-        # A column has one edge more than bins, or none at all; of waves, edges tell places.
-        least, most = (0, (N_PLACES + 1) * n_columns) if stack.waves else (n_inputs - n_columns, n_inputs)
-        found[f"state/{number}/edges"] = TensorCheck(real, [(j,) for j in range(least, most + 1)])
-        if stack.near:
-            m = stack.near
-            if m < 2:
-                raise SchemaError("its recipe has no near rows")
-            of_near: list[tuple[int, ...]] = [(m, n_columns), (m, n_targets), (m,), (n_columns,), (2, 3 * n_targets + 1)]
-            for name, shape in zip(NEAR, of_near, strict=True):
-                is_positive = {"near_weight": slice(None), "near_moments": slice(1, 2)}.get(name)
-                found[f"state/{number}/{name}"] = TensorCheck(real, [shape], positive=is_positive, most=1e100)
+        if len(stack.prior_variances) != len(stack.layer_sizes) - 1:
+            raise SchemaError("its recipe has layers without a prior")
+        found |= _encoding(number, n_columns, stack.layer_sizes[0], stack.near, n_targets, has_waves=stack.waves > 0)
         for layer, (n_in, n_out) in enumerate(itertools.pairwise(stack.layer_sizes)):
             shapes = {
                 "mean": (k, n_in + 1, n_out),
@@ -239,12 +235,46 @@ def _tensors(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:
                 )
                 for name, shape in shapes.items()
             }
-    if meta["state"]["posterior"]["row_noise_gain"] is not None:
-        n_in = recipe.stacks[0].layer_sizes[0] + d
+    posterior = meta["state"]["posterior"]
+    n_seen = [stack.layer_sizes[0] for stack in recipe.stacks]
+    for rows in posterior.get("row_noise_rows", []):
+        found |= _encoding(len(n_seen), n_columns, rows["inputs"], rows["near"], d)
+        n_seen.append(rows["inputs"])
+    sees = posterior.get("row_noise_sees", 0)
+    if sees >= len(n_seen):
+        raise SchemaError("its noise is of other rows than its networks")
+    if posterior["row_noise_gain"] is not None:
+        n_in = n_seen[sees] + d
         found["state/row_noise/0"] = TensorCheck(own, [(ROW_NOISE_MEMBERS, n_in + 1, ROW_NOISE_WIDTH)])
         found["state/row_noise/1"] = TensorCheck(own, [(ROW_NOISE_MEMBERS, ROW_NOISE_WIDTH + 1, d)])
         found["state/row_noise/unit"] = TensorCheck(own, [(d,)], positive=slice(None))
     return found
+
+
+def _encoding(
+    number: int, n_columns: int, n_inputs: int, near: int, n_targets: int, *, has_waves: bool = False
+) -> dict[str, TensorCheck]:
+    """Of a way of seeing rows."""
+    real, n_inputs = torch.float64, n_inputs - (3 * n_targets + 1 if near else 0)
+    if not n_columns <= n_inputs:
+        raise SchemaError("its recipe has layers that do not fit its columns")
+    # A column has one edge more than bins, or none at all; of waves, edges tell places.
+    least, most = (0, (N_PLACES + 1) * n_columns) if has_waves else (n_inputs - n_columns, n_inputs)
+    found = {
+        f"state/{number}/counts": TensorCheck(torch.int64, [(n_columns,)], least=0.0),
+        f"state/{number}/edges": TensorCheck(real, [(j,) for j in range(least, most + 1)]),
+    }
+    if not near:
+        return found
+    m = near
+    if m < 2:
+        raise SchemaError("its recipe has no near rows")
+    of_near: list[tuple[int, ...]] = [(m, n_columns), (m, n_targets), (m,), (n_columns,), (2, 3 * n_targets + 1)]
+    positive = {"near_weight": slice(None), "near_moments": slice(1, 2)}
+    return found | {
+        f"state/{number}/{name}": TensorCheck(real, [shape], positive=positive.get(name), most=1e100)
+        for name, shape in zip(NEAR, of_near, strict=True)
+    }
 
 
 def _with_logarithms(meta: Mapping[str, Any]) -> dict[str, TensorCheck]:

@@ -155,4 +155,7 @@ def _tries_near_rows(
         if not known:
             raise ValueError("near_rows are for numbers with Gaussian noise and for classes; leave the parameter out")
         return n_distinct > defaults.FEW_ROWS
-    return known and parameters["n_bins"] is None and defaults.tries_near_rows(n_distinct, n_columns, n_outputs)
+    is_told = known and parameters["validation_fraction"] != 0  # by held-out rows, whether they serve
+    has_classes = "categorical" in likelihoods
+    rule = defaults.tries_near_rows(n_distinct, n_columns, n_outputs, has_classes=has_classes)
+    return is_told and parameters["n_bins"] is None and rule

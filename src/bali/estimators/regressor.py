@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Self
@@ -10,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
@@ -17,14 +19,14 @@ from torch import Tensor
 from bali.estimators import second_models
 from bali.estimators.base import BALIEstimator, KnownWays, TrainedRows
 from bali.estimators.distributional import Array, RegressionEstimator
-from bali.estimators.encodings import distinct
+from bali.estimators.encodings import Encoding, distinct
 from bali.estimators.model_schema import BALI_REGRESSOR, LOGARITHMS
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
 from bali.estimators.second_models import Logarithms, are_likelier, may_be_counts
 from bali.estimators.table_health import TableHealth
 from bali.estimators.table_rows import table_regression, with_rows
 from bali.predictive import metrics
-from bali.predictive.likelihoods import durations
+from bali.predictive.durations import bounds_of, durations
 from bali.predictive.mixtures import Predictive
 from bali.training.calibration import Part
 from bali.training.conditioning import Conditioned
@@ -54,13 +56,14 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         large, as held-out rows tell; "gaussian" is a number as it is. "counts" and "durations" try several families; or one
         of "poisson", "negative_binomial", "zero_inflated_negative_binomial", "log_normal", "gamma", "beta",
         "mixture_of_gaussians", "weibull", "log_normal_duration". Durations take scikit-survival's structured y, or an array
-        of two columns: the time, and 1 where it was over by then, 0 where it was not over yet.
+        of two columns: the time, and 1 where it was over by then, 0 where it was not over yet; or both bounds.
     n_bins
         Bins of each column, beside its value. By default none, several, and waves instead, as held-out rows tell.
     near_rows
-        Whether averages of near rows' targets are shown to networks beside the columns, as one more way that is tried. By
-        default from 1,000 to 50,000 rows, unless `n_bins` is given. Where held-out rows choose it, `encoding_` says so, and
-        the model and its file hold the rows that it was fitted to; with False they never do.
+        Whether averages of near rows' targets are shown to networks beside the columns, as one more way that is tried, and
+        to networks of the noise. By default up to 50,000 rows (of classes from 1,000 on), unless `n_bins` is given. Where
+        held-out rows choose it, as `encoding_` and `health()` say, the model and its file hold the rows that it was fitted
+        to; with False they never do.
     step_size
         How far a step goes, in units of each output's root-mean-square gradient.
     prior_variance
@@ -107,6 +110,8 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     def _checked(self, X: ArrayLike, y: ArrayLike, *, min_rows: int, reset: bool) -> tuple[Array, Array]:
         if not self._has_durations:
+            if getattr(getattr(y, "dtype", None), "names", None):
+                raise ValueError("y has fields, as durations have; BALIRegressor(likelihood='durations') learns from it")
             return super()._checked(X, y, min_rows=min_rows, reset=reset)
         finite: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         rows = validate_data(self, X, ensure_min_samples=min_rows, reset=reset, **finite)
@@ -118,6 +123,9 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         values = super()._values(y, learn=learn, classes=classes)
         if self._has_durations and learn:
             self.n_outputs_, self._y_is_1d = 1, True
+        for name in self._likelihood_names():  # while rows have the numbers that users know them by
+            kind, given = LIKELIHOODS[name](), torch.as_tensor(values)
+            kind.targets(given, torch.zeros(len(values), kind.n_outputs(given)))
         return values
 
     def _learn_scales(self, values: Array, weight: Array | None = None) -> None:
@@ -157,48 +165,43 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
             return super()._train(rows, values, weight, deadline, on_step, go_on=go_on, held_out=held_out)
         halfway = None if deadline is None else 0.5 * (time.monotonic() + deadline)
         trained = super()._train(rows, values, weight, halfway, half_of(on_step, 0), go_on=go_on, held_out=held_out)
-        if not bool(trained.held_out.any()):  # nothing tells which is better
+        if trained.is_cut_off or not bool(trained.held_out.any()):  # no time, or nothing that tells which is better
             return trained
-        if tries_counts:
-            return self._or_counts(trained, rows, values, weight, deadline, on_step)
-        model = second_models.beside(self) if before is None else before.model
-        model._known_ways = KnownWays(list(self.encodings_), trained.targets)
-        logs = model._train(
-            rows, np.log(values), weight, deadline, half_of(on_step, 1), go_on=go_on, held_out=trained.held_out
-        )
-        model._known_ways = None
-        of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
-        self.logarithms_ = second_models.chosen(model, of_y, of_log)
-        return trained
 
-    def _or_counts(
-        self,
-        trained: TrainedRows,
-        rows: Array,
-        values: Array,
-        weight: Array,
-        deadline: float | None,
-        on_step: Callable[[Progress], None] | None,
-    ) -> TrainedRows:
-        """Become a model of counts, seen in the ways that were found, where held-out rows are more likely by it."""
-        model = second_models.beside(self, "counts")
-        model._known_ways = KnownWays(distinct([replace(e, near=None) for e in self.encodings_]), trained.targets)
-        counts: TrainedRows = model._train(
-            rows, values, weight, deadline, half_of(on_step, 1), go_on=False, held_out=trained.held_out
-        )
-        model._known_ways = None
-        if not are_likelier(model._held_out_parts(counts), self._held_out_parts(trained)):
-            return trained
-        own = self.get_params()
-        self.__dict__.update({name: value for name, value in model.__dict__.items() if name not in own})
-        return counts
+        def learnt(model: Any, ways: list[Encoding], targets: Array) -> TrainedRows | None:
+            """By a second model; None where Ctrl-C came before it knew anything."""
+            model._known_ways, ends = KnownWays(ways, trained.targets), (deadline, half_of(on_step, 1))
+            try:
+                found: TrainedRows = model._train(rows, targets, weight, *ends, go_on=go_on, held_out=trained.held_out)
+            except KeyboardInterrupt:
+                warnings.warn("the second training was interrupted; the first is kept", ConvergenceWarning, stacklevel=5)
+                return None
+            finally:
+                model._known_ways = None
+            return found
+
+        if tries_counts:
+            model = second_models.beside(self, "counts")
+            ways = self.encodings_[: len(self.recipe_.stacks)]
+            counts = learnt(model, distinct([replace(e, near=None) for e in ways]), values)
+            if counts is None or not are_likelier(model._held_out_parts(counts), self._held_out_parts(trained)):
+                return trained
+            own = self.get_params()
+            self.__dict__.update({name: value for name, value in model.__dict__.items() if name not in own})
+            return counts
+        model = second_models.beside(self) if before is None else before.model
+        logs = learnt(model, list(self.encodings_), np.log(values))
+        if logs is not None:
+            of_y, of_log = (m._held_out_parts(known) for m, known in ((self, trained), (model, logs)))
+            self.logarithms_ = second_models.chosen(model, of_y, of_log)
+        return trained
 
     def _held_out_parts(self, trained: TrainedRows) -> list[Part]:
         """In the units of what this model predicts."""
         scale, shift = (torch.as_tensor(a).to(trained.targets) for a in (self.target_scale_, self.target_mean_))
         return [
             Part(self._original(part.predictive), part.y * scale + shift, part.weight)
-            for part in held_out_predictions(self.posterior_, *trained)
+            for part in held_out_predictions(self.posterior_, *trained[:4])
         ]
 
     @property
@@ -331,8 +334,14 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         if given.dtype.names is not None:
             return durations(given)
         if given.ndim != 2 or given.shape[1] != 2:
-            raise ValueError("durations are an array of two columns, time and event, or scikit-survival's structured array")
-        return durations(given[:, 0], given[:, 1])
+            raise ValueError(
+                "durations are an array of two columns, time and event or a lower and an upper bound, or scikit-survival's "
+                "structured array"
+            )
+        first, second = given.T.astype(np.float64)
+        if np.isin(second, (0, 1)).all() or not (first <= second).all():
+            return durations(first, second)
+        return bounds_of(torch.tensor(given.astype(np.float64)))
 
     def _original(self, predictive: Predictive) -> Any:
         return super()._original(predictive) if self.likelihood_ == "gaussian" else predictive

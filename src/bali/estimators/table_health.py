@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import warnings
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from bali.estimators.recipe import Recipe
-from bali.inference.health import HealthWarning
+from bali.inference.health import HealthTable
 from bali.training.table_posterior import TablePosterior
 
 
@@ -22,12 +22,23 @@ class LayerLine:
     effective_dof: float  # inputs that the rows decide, and not the prior: Σ a / (a + λ) with λ the prior's precision
     condition_number: float  # of XᵀX plus that
 
+    def problems(self) -> list[str]:
+        return []
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "layer": self.name,
+            "inputs": self.n_inputs,
+            "outputs": self.n_outputs,
+            "dof": self.effective_dof,
+            "condition": self.condition_number,
+        }
+
 
 @dataclass(frozen=True)
-class TableHealth:
+class TableHealth(HealthTable):
     chosen: dict[str, str]  # what was decided on held-out rows
     layers: list[LayerLine]
-    n_rows: float
     refused: int  # steps that were not taken
     drift: tuple[str, ...] = ()  # what is to be said of a stream
 
@@ -39,27 +50,12 @@ class TableHealth:
             found.append(f"{self.refused} steps would have ruined the fit and were not taken; look for extreme values in X")
         return found
 
-    @property
-    def is_sound(self) -> bool:
-        return not self.problems
-
-    def warn(self, stacklevel: int = 2) -> None:
-        for problem in self.problems:
-            warnings.warn(problem, HealthWarning, stacklevel=stacklevel + 1)
-
     def __str__(self) -> str:
-        lines = [f"{name}: {value}" for name, value in self.chosen.items()]
-        lines.append(f"{'layer':<12}{'inputs':>8}{'outputs':>9}{'dof':>10}{'condition':>12}")
-        for layer in self.layers:
-            numbers = f"{layer.n_inputs:>8}{layer.n_outputs:>9}{layer.effective_dof:>10.4g}{layer.condition_number:>12.2g}"
-            lines.append(f"{layer.name:<12}{numbers}")
-        return "\n".join(lines + self.problems)
+        return "\n".join([*(f"{name}: {value}" for name, value in self.chosen.items()), super().__str__()])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"chosen": self.chosen, "problems": self.problems, "refused": self.refused}
+        chosen = "".join(f"<p>{html.escape(f'{name}: {value}')}</p>" for name, value in self.chosen.items())
+        return chosen + super()._repr_html_()
 
 
 def table_health(
@@ -68,9 +64,17 @@ def table_health(
     """Of what was fitted."""
     chosen = {"columns": " and ".join(dict.fromkeys(encodings)), "likelihood": recipe.stacks[0].likelihood.replace("_", " ")}
     if posterior.is_regression:
-        noise = "the same in every row" if posterior.row_noise is None else "of each row its own"
+        rows = posterior.row_noise
+        noise = "the same in every row" if rows is None else "of each row its own"
+        noise += "" if rows is None or rows.sees < len(posterior.stacks) else " by near rows"
+        noise += ", by which rows count" if posterior.by_precision else ""
         tails = "" if posterior.noise_dof is None else f", tails of {posterior.noise_dof:.0f} degrees of freedom"
         chosen["noise"] = noise + tails
+    if posterior.heaps:
+        trios = zip(posterior.heaps, posterior.heaps[1:], posterior.heaps[2:], strict=False)
+        times = sorted(((f / math.sqrt(below * above), k) for k, (below, f, above) in enumerate(trios, 1)), reverse=True)
+        shown = ", ".join(f"{ratio:.1f} times as many of {k}" for ratio, k in times[:3])
+        chosen["heaps"] = f"beside their neighbours {shown}"
     shapes = dict.fromkeys("-".join(map(str, stack.layer_sizes)) for stack in recipe.stacks)
     chosen["networks"] = f"{posterior.n_members} of {' and '.join(shapes)}"
     if len(scores) > 1:
@@ -84,4 +88,4 @@ def table_health(
             condition = ((curvature.amax(-1) + prior) / (curvature.amin(-1) + prior)).max().item()
             n_in, n_out = layer.mean.shape[-2:]
             layers.append(LayerLine(f"{number}.{depth}", n_in, n_out, dof, condition))
-    return TableHealth(chosen, layers, recipe.n_rows, refused)
+    return TableHealth(chosen, layers, refused)

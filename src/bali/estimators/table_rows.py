@@ -44,7 +44,7 @@ class TableRows:
     def __call__(self, x: Any) -> Rows:
         features, outputs, encoded = [], [], self._encoded(x)
         posterior = self._model.posterior_
-        for stack, rows in zip(posterior.stacks, encoded, strict=True):
+        for stack, rows in zip(posterior.stacks, encoded, strict=False):
             # The last layer is added up in float64, as rows are that are taken in.
             bend, h = ACTIVATIONS[stack.activation](), rows.expand(stack.n_members, *rows.shape)
             for number, layer in enumerate(stack.layers):
@@ -56,7 +56,8 @@ class TableRows:
             outputs.append(features[-1].double() @ _filled_rows(stack.layers[-1].mean.double(), self._widest))
         means, scale = torch.cat(outputs), None
         if posterior.row_noise is not None and self._unit is not None:
-            scale = posterior.row_noise(encoded[0].detach(), means.detach().mean(0)) / self._unit.to(means)
+            seen = encoded[posterior.row_noise.sees].detach()
+            scale = posterior.row_noise(seen, means.detach().mean(0)) / self._unit.to(means)
         return Rows(torch.cat(features), means.unsqueeze(1), scale)
 
     def _encoded(self, x: Any) -> list[Tensor]:

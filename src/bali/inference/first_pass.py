@@ -26,7 +26,7 @@ def first_layers(setup: Setup, state: State, x: Tensor, output: Tensor, calls: M
         known = found[output_layer]
         found[output_layer] = replace(known, prior=replace(own, mean=known.prior.mean))
     if settings.input_moments is not None:
-        name = input_layer(x, network.layers, calls, "input_moments need")
+        name = input_layer(x, network.layers, calls)
         precision = found[name].prior.precision.plus(settings.exact_xx(network.layers[name]))
         found[name] = replace(found[name], fixed_precision=precision)
     return replace(state, layers=found, output_layer=output_layer)
@@ -47,14 +47,14 @@ def _is_of(output: Tensor, call: Call) -> bool:
     return same and ordered and call.versions[2] == version_of(call.passed_on)
 
 
-def input_layer(x: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]], needed_by: str) -> str:
+def input_layer(x: Tensor, layers: Mapping[str, Layer], calls: Mapping[str, list[Call]]) -> str:
     """The layer that the data enter as they are."""
     for name, layer_calls in calls.items():
         first = layer_calls[0].x
         is_input = first.data_ptr() == x.data_ptr() and first.shape == x.shape
         if layers[name].takes_rows and len(layer_calls) == 1 and is_input:
             return name
-    raise ValueError(f"{needed_by} a linear layer that is called once, with the module's input as it is")
+    raise ValueError("input_moments need a linear layer that is called once, with the module's input as it is")
 
 
 def input_moments(x: Tensor | Iterable[Tensor]) -> Tensor:

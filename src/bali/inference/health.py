@@ -122,22 +122,16 @@ class HealthTable:
         """One dictionary per layer, as `pandas.DataFrame` takes them."""
         return [layer.row() for layer in self.layers]
 
-    def formatted(self) -> list[list[str]]:
-        """The table as text: a row of headings, then a row per layer."""
-        return [list(self.table()[0])] + [[format_number(value) for value in row.values()] for row in self.table()]
-
     def __str__(self) -> str:
-        cells = self.formatted()
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join(lines + self.problems)
+        import pandas as pd
+
+        return "\n".join([pd.DataFrame(self.table()).to_string(index=False, float_format=format_number), *self.problems])
 
     def _repr_html_(self) -> str:
-        heading, *rows = ([html.escape(cell) for cell in row] for row in self.formatted())
-        head = "".join(f"<th scope='col'>{cell}</th>" for cell in heading)
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-        problems = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.problems)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{problems}"
+        import pandas as pd
+
+        table = pd.DataFrame(self.table()).to_html(index=False, border=0, float_format=format_number)
+        return table + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.problems)
 
     def warn(self, stacklevel: int = 2) -> None:
         """Say as one `HealthWarning` what is off, if anything is."""

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bali.conjugate.averages import averaged, averaged_into
+from bali.conjugate.averages import averaged_into
 from bali.conjugate.matrix_normal import Kronecker
 from bali.conjugate.symmetric import Dense, Diagonal, Symmetric
 from bali.inference.joint_pass import RowSums
@@ -136,15 +136,18 @@ def needs_statistics(step: int) -> bool:
 
 
 def take_in(layer: JointLayer, sums: RowSums, n_examples: float, step: int, pace: Pace) -> JointLayer:
-    """The averages after one more batch; `step` counts from 1. The first values are plain means of all so far."""
+    """The averages after one more batch, whose sums are overwritten; `step` counts from 1. The first values are plain means
+    of all so far."""
     if sums.xx is not None and sums.yy is not None:
         layer = _with_statistics(layer, sums.xx, sums.yy, sums.n, n_examples, step, pace)
+        sums.xx = sums.yy = None  # they are large
     inputs = layer.inputs
     assert inputs is not None
-    layer = replace(layer, drive=averaged(layer.drive, sums.xy, max(1.0 - pace.momentum, 1.0 / step)))
+    layer = replace(layer, drive=averaged_into(layer.drive, sums.xy, max(1.0 - pace.momentum, 1.0 / step)))
     if layer.damped is None or step <= _FRESH_AT_FIRST or step % _REFRESH == 0:
         damping = pace.damping * inputs.diagonal().mean(-1)
-        damped = Diagonal(damping[..., None].expand(*damping.shape, inputs.size), inputs.name, inputs.repairs).plus(inputs)
+        damped = replace(inputs, values=_written_over(layer.damped, inputs.values))
+        damped.diagonal().add_(damping[..., None])
         most = None
         if layer.earlier is not None:
             most = _ROOM * pace.step_size * layer.step_share * _weakness(layer)
@@ -152,6 +155,14 @@ def take_in(layer: JointLayer, sums: RowSums, n_examples: float, step: int, pace
         damped.keep_inverse()
         layer = replace(layer, damped=damped, damping=damping, most=most)
     return layer
+
+
+def _written_over(old: Symmetric | None, values: Tensor) -> Tensor:
+    """A copy of the values in the memory of the old matrix, whose factor is let go."""
+    if old is None or old.values.shape != values.shape:
+        return values.clone()
+    old.forget_factor()
+    return old.values.copy_(values)
 
 
 def _weakness(layer: JointLayer) -> Tensor:
@@ -176,13 +187,13 @@ def _held(earlier: Kronecker, most: Tensor, rows_per_example: float) -> Symmetri
 def _with_statistics(
     layer: JointLayer, xx: Symmetric, yy: Tensor, n: float, n_examples: float, step: int, pace: Pace
 ) -> JointLayer:
-    """With XᵀX and GᵀG of n rows averaged in, which are overwritten."""
+    """With XᵀX and GᵀG of n rows averaged in; A is written over."""
     taken = step if step <= _FRESH_AT_FIRST else _FRESH_AT_FIRST + step // _SELDOM - _FRESH_AT_FIRST // _SELDOM
     rate = max(pace.rate if step <= _FRESH_AT_FIRST else 1.0 - (1.0 - pace.rate) ** _SELDOM, 1.0 / taken)
     xx.scale_(1.0 / n)
     inputs = replace(xx, name=layer.label)
     if layer.inputs is not None:
-        inputs = replace(inputs, values=averaged_into(layer.inputs.values, inputs.values, rate))
+        inputs = replace(inputs, values=averaged_into(inputs.values, layer.inputs.values, 1.0 - rate))
     gradients, known = yy.div_(n), layer.gradients
     if known is not None and float(_trace(gradients)) > _JUMP * float(_trace(known)):
         known = None  # gradients have grown too fast for an average that remembers small ones
@@ -236,6 +247,6 @@ def advance(layers: Mapping[str, JointLayer], n_data: int, pace: Pace) -> tuple[
         return dict(layers), 0.0
     share = min(1.0, math.sqrt(pace.kl_bound / max(divergence, 1e-30)))
     return {
-        name: replace(layer, mean=layer.mean.add(step, alpha=share), steepness=steepness)
+        name: replace(layer, mean=torch.add(layer.mean, step, alpha=share, out=step), steepness=steepness)
         for (name, layer), (step, steepness, _) in zip(layers.items(), proposed.values(), strict=True)
     }, share

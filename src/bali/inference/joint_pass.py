@@ -37,9 +37,9 @@ _ENOUGH = 512
 _GOLDEN = 0.6180339887498949
 
 
-@dataclass(frozen=True)
+@dataclass
 class RowSums:
-    """What a batch says about a layer."""
+    """What a batch says about a layer. Averages that take it in use it up."""
 
     xy: Tensor  # XᵀG over the number of examples, (..., D_x, D_y)
     xx: Symmetric | None = None  # XᵀX; None at steps that leave it out
@@ -68,16 +68,44 @@ def even_sample(n: int, size: int, start: int, device: torch.device) -> Tensor:
     return (multiples.frac() * n).long()
 
 
-def gram_sums(
-    layer: Layer, inputs: Sequence[Tensor], gradients: Sequence[Tensor], start: int
-) -> tuple[Symmetric, Tensor, float]:
+class RowsTaken:
+    """Rows of all calls of a layer, or a sample of them. Those of the gradients are taken while the backward pass is there,
+    which keeps none of them whole."""
+
+    def __init__(self, layer: Layer, calls: Sequence[Call], start: int) -> None:
+        self.layer, self.inputs = layer, [call.x for call in calls]
+        self.counts = [layer.n_rows(call.z) for call in calls]
+        size = -(-enough_rows(layer.n_inputs) // len(calls))
+        self.gradients: dict[int, Tensor] = {}
+        self.index = [
+            None if n <= size else even_sample(n, size, start * len(calls) + i, call.z.device)
+            for i, (call, n) in enumerate(zip(calls, self.counts, strict=True))
+        ]
+        for i, call in enumerate(calls):
+            call.z.register_hook(functools.partial(self._take, i))  # type: ignore[no-untyped-call]
+
+    def _take(self, i: int, gradient: Tensor) -> None:
+        index, own = self.index[i], self.layer.weight.dtype  # passes may have run in a narrower one
+        rows = self.layer.output_rows(gradient) if index is None else self.layer.some_output_rows(gradient, index)
+        self.gradients[i] = rows.detach().to(own)
+
+    def pairs(self) -> list[tuple[Tensor | Tokens, Tensor]]:
+        """Input and gradient rows of each call. Tokens are counted all, which costs nothing."""
+        if len(self.gradients) < len(self.inputs):
+            raise UnsupportedLayerError(
+                f"layer '{self.layer.name}' has no effect on the module's output; freeze or remove it"
+            )
+        layer, found = self.layer, []
+        for i, (x, index) in enumerate(zip(self.inputs, self.index, strict=True)):
+            whole = index is None or layer.has_tokens
+            rows = layer.input_rows(x) if whole or index is None else layer.some_input_rows(x, index)
+            found.append((rows.to(layer.weight.dtype), self.gradients.pop(i)))
+        return found
+
+
+def gram_sums(taken: RowsTaken) -> tuple[Symmetric, Tensor, float]:
     """XᵀX, GᵀG and the number of rows of all calls of a layer."""
-    counts = [layer.n_rows(g) for g in gradients]
-    size = -(-enough_rows(layer.n_inputs) // len(counts))
-    of_calls: list[tuple[Tensor | Tokens, Tensor]] = [
-        _rows_of_call(layer, x, g, n, size, start * len(counts) + i)
-        for i, (x, g, n) in enumerate(zip(inputs, gradients, counts, strict=True))
-    ]
+    layer, counts, of_calls = taken.layer, taken.counts, taken.pairs()
     if len(of_calls) > 1 and len(set(counts)) == 1 and not layer.has_tokens:  # one product instead of many
         x, g = ([part for part in parts if isinstance(part, Tensor)] for parts in zip(*of_calls, strict=True))
         of_calls, counts = [(torch.cat(x, dim=-2), torch.cat(g, dim=-2))], [sum(counts)]
@@ -97,18 +125,6 @@ def _gradient_gram(rows: Tensor) -> Tensor:
     if rows.dim() > 3 and rows.stride(0) == 0:
         return gram(rows[:1]).repeat(len(rows), *[1] * (rows.dim() - 1))
     return gram(rows)
-
-
-def _rows_of_call(
-    layer: Layer, x: Tensor, gradient: Tensor, n: int, size: int, start: int
-) -> tuple[Tensor | Tokens, Tensor]:
-    """Input and gradient rows of one call: all of them, or a sample. Tokens are counted all, which costs nothing."""
-    own = layer.weight.dtype  # passes may have run in a narrower one
-    if n <= size:
-        return layer.input_rows(x).to(own), layer.output_rows(gradient).to(own)
-    index = even_sample(n, size, start, gradient.device)
-    rows = layer.input_rows(x) if layer.has_tokens else layer.some_input_rows(x, index)
-    return rows.to(own), layer.some_output_rows(gradient, index).to(own)
 
 
 # --- passes -----------------------------------------------------------------------------------------------------------
@@ -169,12 +185,14 @@ def joint_pass(
     `sample` numbers the sample of rows that XᵀX and GᵀG are taken from. With None they are left out: the module then runs
     as it is, without anything recorded, and the step costs what one of an optimizer does.
     """
-    calls: dict[str, list[Call]] = {}
+    taken: dict[str, RowsTaken] = {}
     with torch.enable_grad():
         if sample is None:
             output = network.plain_output(x)
         else:
             output, calls = network.forward(x)
+            taken = {name: RowsTaken(network.layers[name], made, sample) for name, made in calls.items()}
+            del calls  # and with it outputs that nobody needs
         linked = link(output)
     z = linked.detach()
     y = likelihood.targets(y, z)
@@ -185,12 +203,12 @@ def joint_pass(
     n = n_rows(x)
     mean_gradient = gradient.to(linked.dtype).reshape(linked.shape) / n
     own = {name: layer.parameters() for name, layer in network.layers.items()}
-    of_outputs, of_parameters = _gradients(network, own, linked, mean_gradient, calls)
+    of_parameters = _gradients(network, own, linked, mean_gradient)
     found = {}
     with torch.autocast(tensors(x)[0].device.type, enabled=False):
         for name, layer in network.layers.items():
             of_layer = [of_parameters[parameter] for parameter in own[name]]
-            found[name] = _sums(layer, calls.get(name, []), of_outputs.get(name, []), of_layer, sample, n)
+            found[name] = _sums(layer, taken.pop(name, None), of_layer, n)
     residual = None
     if likelihood.has_true_targets:
         rows = (y - z).reshape(-1, z.shape[-1]).double()
@@ -204,32 +222,20 @@ def _gradients(
     own: Mapping[str, list[nn.Parameter]],
     linked: Tensor,
     gradient: Tensor,
-    calls: Mapping[str, list[Call]],
-) -> tuple[dict[str, list[Tensor]], dict[nn.Parameter, Tensor | None]]:
-    """From the one at the outputs: gradients at the outputs of every call of a layer, and of all parameters."""
+) -> dict[nn.Parameter, Tensor | None]:
+    """Of all parameters, from the one at the outputs."""
     parameters = list(dict.fromkeys([*(p for of_layer in own.values() for p in of_layer), *network.others.values()]))
-    outputs = [call.z for of_layer in calls.values() for call in of_layer]
     with torch.enable_grad():  # a number has no gradient to be checked, for which torch would import another library first
         number = (linked * gradient).sum()
-    found = torch.autograd.grad(number, [*outputs, *parameters], allow_unused=True)
-    at_outputs = iter(found[: len(outputs)])
-    of_outputs = {name: [next(at_outputs) for _ in of_layer] for name, of_layer in calls.items()}
-    return of_outputs, dict(zip(parameters, found[len(outputs) :], strict=True))
+    return dict(zip(parameters, torch.autograd.grad(number, parameters, allow_unused=True), strict=True))
 
 
-def _sums(
-    layer: Layer,
-    calls: Sequence[Call],
-    of_outputs: Sequence[Tensor | None],
-    of_parameters: Sequence[Tensor | None],
-    sample: int | None,
-    n_examples: int,
-) -> RowSums:
-    own, at_outputs = ([g for g in found if g is not None] for found in (of_parameters, of_outputs))
-    if len(own) < len(of_parameters) or len(at_outputs) < len(of_outputs):
+def _sums(layer: Layer, taken: RowsTaken | None, of_parameters: Sequence[Tensor | None], n_examples: int) -> RowSums:
+    own = [g for g in of_parameters if g is not None]
+    if len(own) < len(of_parameters):
         raise UnsupportedLayerError(f"layer '{layer.name}' has no effect on the module's output; freeze or remove it")
     xy = layer.gradient_matrix(own)
-    if sample is None:
+    if taken is None:
         return RowSums(xy)
-    xx, yy, n = gram_sums(layer, [call.x for call in calls], at_outputs, sample)
+    xx, yy, n = gram_sums(taken)
     return RowSums(xy, xx, yy.mul_(n_examples**2), n)  # gradients were those of the mean

@@ -6,7 +6,7 @@ How a step goes is in `step.py`, and the algorithm in `step.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bali.conjugate.mniw import MNIW
 from bali.files import ModelFileError
-from bali.inference import checkpoints, members
+from bali.inference import checkpoints
 from bali.inference.distributed import current_group
 from bali.inference.health import Health, layer_health
 from bali.inference.network import Network
@@ -25,7 +25,6 @@ from bali.inference.schema import SchemaError
 from bali.inference.settings import Noise, Reparam, Settings, Setup, StepSize
 from bali.inference.state import State
 from bali.inference.step import Stepping
-from bali.layers.kinds import take_stacked
 from bali.predictive.likelihoods import Likelihood, as_likelihood
 from bali.predictive.mixtures import Predictive
 
@@ -168,20 +167,7 @@ class LayerwiseInference(Stepping):
         """Degrees of freedom, condition, noise, jitter and evidence of each layer; and what is off, if anything."""
         return layer_health(self.setup, self.state)
 
-    # --- members, keep and resume -------------------------------------------------------------------------------
-
-    def take_members(self, index: Sequence[int]) -> LayerwiseInference:
-        """An inference over some of the stacked members only, each as it stands now."""
-        setup, n_members = self.setup, self.setup.network.members
-        if n_members is None:
-            raise ValueError("only stacked networks have members; see bali.stack")
-        taken = LayerwiseInference.__new__(LayerwiseInference)
-        network = Network(take_stacked(setup.network.module, index))
-        settings = setup.settings.of_members(index)
-        taken._begin(replace(setup, network=network, settings=settings), self.state.generator)
-        taken.state = members.take_members(self.state, n_members, index)
-        taken.assign()
-        return taken
+    # --- keep and resume ----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on exactly: averages, posteriors, weights, counters, generator."""

@@ -15,7 +15,7 @@ first-order expansion about the means instead, where doubts add up.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -29,7 +29,7 @@ from bali.inference.joint import JointLayer
 from bali.inference.network import Network, as_output
 
 #: The distance of the two nearby points, over the largest departure of a weight: far enough for float32.
-NEARBY = 3e-3
+_NEARBY = 3e-3
 
 
 class Expansion:
@@ -53,7 +53,7 @@ class Expansion:
                 if "forward" not in str(error) and "jvp" not in str(error):
                     raise
                 self._has_forward_mode = False
-        return self.output(x), self._difference(x, direction)
+        return self.output(x), difference(lambda weights: self._output_at(weights, x), self.weights, direction)
 
     def output(self, x: Inputs) -> Tensor:
         return self._output_at(self.weights, x)
@@ -70,18 +70,21 @@ class Expansion:
                 parameter.copy_(self.weights[name])
         return found
 
-    def _difference(self, x: Inputs, direction: Mapping[str, Tensor]) -> Tensor:
-        largest = max(float(part.abs().max()) for part in direction.values())
-        step = NEARBY / max(largest, 1.0)
-        points = ({name: w + sign * step * direction[name] for name, w in self.weights.items()} for sign in (1, -1))
-        ahead, behind = (self._output_at(point, x) for point in points)
-        return (ahead - behind) / (2.0 * step)
-
     def _output_at(self, weights: Mapping[str, Tensor], x: Inputs) -> Tensor:
         arguments: tuple[Tensor, ...] = (x,) if isinstance(x, Tensor) else () if isinstance(x, Mapping) else x
         named = dict(x) if isinstance(x, Mapping) else {}
         output = functional_call(self.network.module, {**weights, **self._buffers}, arguments, named)
         return as_output(output, self.network.members)
+
+
+def difference(
+    at: Callable[[dict[str, Tensor]], Tensor], weights: Mapping[str, Tensor], direction: Mapping[str, Tensor]
+) -> Tensor:
+    """The derivative of a function of weights along a direction, by two nearby points."""
+    step = _NEARBY / max(1.0, *(float(part.abs().max()) for part in direction.values()))
+    points = ({name: w + sign * step * direction[name] for name, w in weights.items()} for sign in (1, -1))
+    ahead, behind = map(at, points)
+    return (ahead - behind) / (2.0 * step)
 
 
 @contextmanager

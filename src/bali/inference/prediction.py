@@ -1,4 +1,4 @@
-"""From layer posteriors to a predictive distribution: four ways to integrate over the weights."""
+"""From layer posteriors to a predictive distribution: three ways to integrate over the weights."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from torch import Tensor
 
 from bali.conjugate.mniw import MNIW
 from bali.conjugate.sampling import standard_normal
-from bali.inference.first_pass import input_layer
 from bali.inference.inputs import check_tensor
-from bali.inference.local_noise import RowNoise, local_output_noise
+from bali.inference.local_noise import local_output_noise
 from bali.inference.network import Network
 from bali.inference.settings import Noise
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import Predictive, concatenate
 
-Method = Literal["weight", "rowwise", "local", "closed-form"]
+Method = Literal["weight", "local", "closed-form"]
 
 #: Weight samples of a prediction: more change nothing that anybody sees.
 MOST_SAMPLES = 10**6
@@ -76,10 +75,9 @@ class NetworkPosterior:
         """Predictions for consecutive chunks of rows: memory does not grow with the number of rows.
 
         method
-            "weight": `n_samples` weight samples (of each member, if stacked), the same for all chunks; "rowwise": the
-            same distribution of every row at less cost, where rows no longer share one sample of the first layer;
-            "local": independent noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer
-            of a regression integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
+            "weight": `n_samples` weight samples (of each member, if stacked), the same for all chunks; "local": independent
+            noise on every layer's outputs; "closed-form": hidden layers sampled, the output layer of a regression
+            integrated out (Gaussian components given the mode of Σ, Student-t's with noise="sample").
         noise
             Σ for samples of the weights is the "mode" of its posterior or itself a "sample".
         chunk_rows
@@ -119,7 +117,7 @@ class _Sampler(NetworkPosterior):
         start = generator.get_state()
         kept: list[Draw] | None = None
         with as_it_is():
-            sampled = self._sampled_layers(x.narrow(dim, 0, 1), method)
+            sampled = self._sampled_layers(method)
             if n_samples * sum(self.posteriors[name].mean.numel() for name in sampled) <= _MOST_KEPT:
                 kept = list(self._draws(n_samples, sampled, method, generator))
         for start_row in range(0, x.shape[dim], chunk_rows):
@@ -128,9 +126,9 @@ class _Sampler(NetworkPosterior):
                 generator.set_state(start)  # every chunk sees the same weight samples
             draws = self._draws(n_samples, sampled, method, generator) if kept is None else kept
             with as_it_is():
-                predicted = self._predict(chunk, draws, n_samples, method, generator)
+                predicted = self._predict(chunk, draws, method, generator)
             yield predicted
-            if kept is None and method in ("local", "rowwise"):
+            if kept is None and method == "local":
                 start = generator.get_state()  # noise is per row: go on instead
 
     def default_chunk_rows(self) -> int:
@@ -138,17 +136,11 @@ class _Sampler(NetworkPosterior):
         widest = max(layer.out_features for layer in layers) * (self.network.members or 1)
         return min(max(_OUTPUTS_AT_ONCE // widest, _FEWEST_ROWS), _MOST_ROWS)
 
-    def _sampled_layers(self, x: Tensor, method: Method) -> list[str]:
+    def _sampled_layers(self, method: Method) -> list[str]:
         """The layers whose weights are drawn; the others are at their means."""
         if method == "weight":
             return list(self.posteriors)
-        if method == "closed-form":
-            return [name for name in self.posteriors if name != self.output_layer]
-        return [] if method == "local" else [name for name in self.posteriors if name != self._input_layer(x)]
-
-    def _input_layer(self, x: Tensor) -> str:
-        with self.network.evaluating():
-            return input_layer(x, self.network.layers, self.network.forward(x)[1], "method 'rowwise' needs")
+        return [] if method == "local" else [name for name in self.posteriors if name != self.output_layer]
 
     def _draws(self, n_samples: int, sampled: list[str], method: Method, generator: torch.Generator) -> Iterator[Draw]:
         for _ in range(n_samples):
@@ -170,25 +162,15 @@ class _Sampler(NetworkPosterior):
                     weights[name] = posterior.weights_from(normal, root)
             yield Draw(weights, observation)
 
-    def _predict(
-        self, x: Tensor, draws: Iterable[Draw], n_samples: int, method: Method, generator: torch.Generator
-    ) -> Predictive:
+    def _predict(self, x: Tensor, draws: Iterable[Draw], method: Method, generator: torch.Generator) -> Predictive:
         outputs, noises, inflations = [], [], []
         with self.network.evaluating():
             perturb = self._perturbation(generator) if method == "local" else None
             if method != "weight":
                 self.network.assign({name: p.mean for name, p in self.posteriors.items()})
-            row_noise = None
-            if method == "rowwise":
-                name = self._input_layer(x)
-                row_noise = RowNoise(self.network.layers[name], self.posteriors[name], x, n_samples, self.noise, generator)
-            for number, draw in enumerate(draws):
+            for draw in draws:
                 self.network.assign(draw.weights)
-                if row_noise is None:
-                    output, calls = self.network.forward(x, perturb)
-                else:
-                    with row_noise.of_sample(number):
-                        output, calls = self.network.forward(x)
+                output, calls = self.network.forward(x, perturb)
                 if self.output_layer is None:
                     outputs.append(output)
                     continue

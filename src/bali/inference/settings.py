@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -90,17 +90,6 @@ class Settings:
         unknown = set(given) - set(names) if isinstance(given, Mapping) else set()
         if unknown:
             raise ValueError(f"prior_variance names unknown layers {sorted(unknown)}; there are {list(names)}")
-
-    def of_members(self, index: Sequence[int]) -> Settings:
-        """The settings of some of the stacked members."""
-
-        def take(value: Any) -> Any:
-            if isinstance(value, Mapping):
-                return {name: take(v) for name, v in value.items()}
-            return value[list(index)] if isinstance(value, Tensor) else value
-
-        shared = {"input_moments"} if self.input_moments is not None and self.input_moments.dim() == 2 else set()
-        return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self) if f.name not in shared})
 
     def summary(self) -> dict[str, Any]:
         """What has to agree for a saved posterior to be taken up again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from bali.layers.convolution import ConvolutionLayer
@@ -33,15 +33,11 @@ class BlockedLinearLayer(Layer):
         self.in_features, self.out_features = (-(-n // p) for n, p in zip(self.weight_shape, self.parts, strict=True))
         self.step_share = 1.0 / self.parts[0]
         self.calls_are_positions = whole.calls_are_positions
-        self.part_of = whole.part_of
+        self.part_of, self.module = whole.part_of, whole.module
 
     @property
     def fan_in(self) -> int:
         return self._whole.fan_in
-
-    @property
-    def module(self) -> nn.Module:
-        return self._whole.module
 
     @property
     def weight(self) -> Tensor:

@@ -31,18 +31,11 @@ class ConvolutionLayer(Layer):
     """`nn.Conv1d`, `nn.Conv2d` or `nn.Conv3d` with any stride, padding, dilation and groups."""
 
     def __init__(self, name: str, module: Convolution) -> None:
-        self.name, self._module = name, module
+        self.name = name
+        self.module = self._module = module
         self.groups, self.has_bias = module.groups, module.bias is not None
         self.in_features = module.in_channels // module.groups * math.prod(module.kernel_size)
         self.out_features = module.out_channels // module.groups
-
-    @property
-    def module(self) -> nn.Module:
-        return self._module
-
-    @property
-    def weight(self) -> Tensor:
-        return self._module.weight
 
     def _patches(self, x: Tensor) -> Tensor:
         """A view (n, C_in, *positions, *kernel)."""

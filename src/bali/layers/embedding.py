@@ -27,16 +27,9 @@ class EmbeddingLayer(Layer):
                 f"layer '{name}' (Embedding) has padding_idx or max_norm, which fix some of its weights by other means than "
                 "a posterior. Leave them out, or name it in `exclude` to train it by an optimizer."
             )
-        self.name, self._module = name, module
+        self.name = name
+        self.module = self._module = module
         self.in_features, self.out_features = module.num_embeddings, module.embedding_dim
-
-    @property
-    def module(self) -> nn.Module:
-        return self._module
-
-    @property
-    def weight(self) -> Tensor:
-        return self._module.weight
 
     def input_rows(self, x: Tensor) -> Tokens:
         return Tokens(x.reshape(-1).long(), self.in_features, self.weight.dtype)

@@ -183,15 +183,3 @@ def _stack_linear(linears: Sequence[nn.Module | None], name: str) -> StackedLine
                 new.bias[k] = linear.bias
     new.requires_grad_(first.weight.requires_grad)
     return new
-
-
-def take_stacked(module: nn.Module, index: Sequence[int]) -> nn.Module:
-    """A copy of a stacked module with some of its members."""
-    taken = copy.deepcopy(module)
-    for child in taken.modules():
-        if isinstance(child, StackedLinear):
-            child.members = len(index)
-            for name, parameter in list(child.named_parameters(recurse=False)):
-                chosen = parameter.detach()[list(index)].clone()
-                setattr(child, name, nn.Parameter(chosen, requires_grad=parameter.requires_grad))
-    return taken

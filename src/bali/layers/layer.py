@@ -44,6 +44,7 @@ class Layer(ABC):
     has_tokens: ClassVar[bool] = False
 
     name: str
+    module: nn.Module
     members: int | None = None  # K of stacked layers
     has_bias: bool
     in_features: int  # of one weight matrix, as below
@@ -59,13 +60,11 @@ class Layer(ABC):
         return self.in_features
 
     @property
-    @abstractmethod
-    def module(self) -> nn.Module: ...
-
-    @property
-    @abstractmethod
     def weight(self) -> Tensor:
         """A parameter of the module, which tells type and device."""
+        weight = self.module.weight
+        assert isinstance(weight, Tensor)
+        return weight
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that hold its weight matrix, which other layers may share in parts."""

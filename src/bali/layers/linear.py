@@ -15,18 +15,11 @@ class LinearLayer(Layer):
     takes_rows = True
 
     def __init__(self, name: str, module: nn.Linear | StackedLinear) -> None:
-        self.name, self._module = name, module
+        self.name = name
+        self.module = self._module = module
         self.members = module.members if isinstance(module, StackedLinear) else None
         self.has_bias = module.bias is not None
         self.in_features, self.out_features = module.in_features, module.out_features
-
-    @property
-    def module(self) -> nn.Module:
-        return self._module
-
-    @property
-    def weight(self) -> Tensor:
-        return self._module.weight
 
     def input_rows(self, x: Tensor) -> Tensor:
         """Middle dimensions are folded into the rows, members stay in front."""

@@ -63,15 +63,12 @@ class PackedLayer(Layer):
     """A `PackedLinear`. Where the bias is a sum of two parameters, the first holds it and the others become zero."""
 
     def __init__(self, name: str, module: PackedLinear, part_of: Composite, *, over_time: bool = False) -> None:
-        self.name, self._module, self.part_of = name, module, part_of
+        self.name, self.part_of = name, part_of
+        self.module = self._module = module
         self.calls_are_positions = over_time
         self.has_bias = bool(module.biases)
         self.in_features = sum(block.shape[1] for block in module.blocks)
         self.out_features = module.blocks[0].shape[0]
-
-    @property
-    def module(self) -> nn.Module:
-        return self._module
 
     @property
     def weight(self) -> Tensor:

@@ -40,7 +40,7 @@ def durations(time: Tensor | ArrayLike, event: Tensor | ArrayLike | None = None)
     if values.dtype.names is not None:
         if event is not None or len(values.dtype.names) != 2:
             raise ValueError("a structured array of durations has two fields, event and time, and needs no other argument")
-        event_name, time_name = values.dtype.names
+        event_name, time_name = sorted(values.dtype.names, key=lambda name: values[name].dtype != bool)
         values, event = values[time_name], values[event_name]
     ends = np.ones(values.shape) if event is None else _array(event)
     t, over = (torch.tensor(column.astype(np.float64)) for column in (values, ends))
@@ -234,16 +234,15 @@ class KaplanMeier:
     """The share that has not ended yet, as a function of time."""
 
     def __init__(self, time: Array, is_over: NDArray[np.bool_]) -> None:
-        self.times, position = np.unique(time, return_inverse=True)
-        ends = np.bincount(position, weights=is_over, minlength=len(self.times))
-        at_risk = np.bincount(position, minlength=len(self.times))[::-1].cumsum()[::-1]
-        self.share = np.concatenate([[1.0], np.cumprod(1 - ends / at_risk)])
+        from scipy import stats  # here, as a network needs no SciPy
+
+        self._share = stats.ecdf(stats.CensoredData.right_censored(time, ~is_over)).sf
 
     def at(self, t: Array) -> Array:
-        return self.share[np.searchsorted(self.times, t, side="right")]
+        return np.asarray(self._share.evaluate(t))
 
     def before(self, t: Array) -> Array:
-        return self.share[np.searchsorted(self.times, t, side="left")]
+        return self.at(np.nextafter(t, -np.inf))
 
 
 def _observed(y: Targets) -> tuple[Array, NDArray[np.bool_]]:

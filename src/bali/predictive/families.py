@@ -61,6 +61,10 @@ class Family(ABC):
     def variance(self) -> Tensor:
         raise self.without("a variance")
 
+    def covariance(self) -> Tensor:
+        """(..., n, D, D)"""
+        return self.variance().diag_embed()
+
     def cdf(self, y: Tensor) -> Tensor:
         raise self.without("a distribution function, which quantiles and CRPS need")
 

@@ -64,6 +64,12 @@ class FamilyPredictive(Predictive):
     def epistemic(self) -> Tensor:
         return self.family.mean().var(0, correction=0)
 
+    @property
+    def covariance(self) -> Tensor:
+        """Between the columns of a new observation, (n, D, D)."""
+        centred = (self.family.mean() - self.mean).transpose(0, 1)
+        return self.family.covariance().mean(0) + centred.mT @ centred / self.n_components
+
     def component_log_prob(self, y: Tensor) -> Tensor:
         observed = self._columns(y)
         possible = _POSSIBLE[self.family.support](observed)

@@ -33,7 +33,7 @@ class Gaussian(Likelihood):
         factor = noise_factor.to(z.dtype)
         if factor.shape[-1] == 1:  # numbers, for which the calls below would be many
             white = residual / factor
-            log_prob = white.square().add_(factor.log().mul_(2.0).add_(constant)).mul_(-0.5)
+            log_prob = torch.addcmul(factor.log().add_(0.5 * constant).neg_(), white, white, value=-0.5)
             return log_prob.squeeze(-1), white.div_(factor)
         white = linalg.half_solve(factor, residual.mT)
         half_logdet = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)

@@ -113,11 +113,6 @@ class TwoScalePredictive(FamilyPredictive):
         widened = (self.family.variance() - self.family.of_noise().variance()).mean(0)
         return self.family.mean().var(0, correction=0) + widened.clamp_min(0.0)
 
-    @property
-    def covariance(self) -> Tensor:
-        """(n, 1, 1)"""
-        return self.variance[..., None]
-
     def as_gaussians(self) -> RegressionPredictive:
         """With Gaussian components of the same means and variances, for what is known of Gaussians only."""
         noise, variance = self.family.of_noise().variance(), self.family.variance()

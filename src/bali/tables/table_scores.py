@@ -6,7 +6,7 @@ A model's record keeps of the rows that were held out their scores, single rows,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,21 +29,32 @@ COVERAGE = 0.9
 #: Times that a Brier score is averaged over.
 _N_TIMES = 50
 
-MEANINGS = {
-    "rmse": "root mean squared error, in the units of the target",
-    "mae": "mean absolute error, in the units of the target",
-    "r2": "share of the variance that is explained",
-    "d2": "share of the Poisson deviance that is explained",
-    "concordance": "how often the row that lasted longer was predicted to; 1 is best, 0.5 is chance",
-    "brier_over_time": "squared error of survival probabilities, averaged over times; lower is better",
-    "log_likelihood": "mean log density or probability of what was observed; higher is better",
-    "crps": "distance between prediction and observation, in the units of the target; lower is better",
-    "coverage_90": "share of rows inside their 90 % interval; best near 0.9",
-    "pit_distance": "of probability integral transforms from evenly spread ones; best near 0",
-    "accuracy": "share of rows whose most probable class was right",
-    "ece": "expected calibration error: gap between confidence and accuracy; best near 0",
-    "auc": "area under the ROC curve; 1 is best, 0.5 is chance",
-    "brier": "squared distance between probabilities and outcome (0 to 2); lower is better",
+
+class MetricText(NamedTuple):
+    label: str
+    meaning: str
+    is_share: bool = False  # shown as a percentage
+
+
+METRICS = {
+    "rmse": MetricText("Root mean squared error", "the typical error, large ones counted more; in the target's units"),
+    "mae": MetricText("Mean absolute error", "how far off a prediction is on average; in the target's units"),
+    "r2": MetricText("R²", "1 is perfect, 0 no better than always predicting the average"),
+    "d2": MetricText("D²", "share of the Poisson deviance that is explained; 1 is perfect, 0 no better than the average"),
+    "concordance": MetricText(
+        "Concordance", "of two rows, the one that lasted longer was predicted to; 1 is perfect, 0.5 guessing"
+    ),
+    "brier_over_time": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
+    "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
+    "pit_distance": MetricText(
+        "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
+    ),
+    "log_likelihood": MetricText("Log-likelihood", "per row; rewards accuracy and honest uncertainty; higher is better"),
+    "coverage_90": MetricText("Coverage of 90\u202f% intervals", "true values inside their interval; best near 90 %", True),
+    "accuracy": MetricText("Accuracy", "rows whose predicted class is right", True),
+    "ece": MetricText("Calibration error", "gap between confidence and accuracy; best near 0", True),
+    "auc": MetricText("Area under the ROC curve", "1 is perfect, 0.5 is guessing"),
+    "brier": MetricText("Brier score", "squared error of the probabilities, from 0 to 2; lower is better"),
 }
 
 

@@ -171,7 +171,7 @@ def _score(job: Job, course: Course) -> bool:
         load_point(network, point)
         refresh_statistics(job)
         score, noise = held_out_score(job)
-        found.append((score + penalty(course.layers, point), noise, point))
+        found.append((score + penalty(course.layers, point) / job.observations, noise, point))
     load_point(network, here)
     score, noise, point = min(found, key=lambda f: f[0])
     course.scores.append((course.step, score))

@@ -23,8 +23,9 @@ from bali.training.course import Job
 from bali.training.fitted import Fitted
 from bali.training.fitted_values import Calibration
 
-#: Shares of the damping that are tried, see `MatrixNormal`: the last is within a few per cent of Laplace's posterior.
-WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)
+#: Shares of the damping that are tried, see `MatrixNormal`: the last is within a few per cent of Laplace's posterior, which
+#: is as wide as the prior where classes are apart and gradients vanish; with the first, little more than the means is left.
+WIDTHS = tuple(10.0 ** (k / 2) for k in range(-12, -1))
 #: Prior variances over that of training, see `SumNormal`; of linearised predictions, and of networks with drawn weights.
 PRIOR_WIDTHS = tuple(10.0 ** (k / 2) for k in range(-8, 7))
 SAMPLE_WIDTHS = tuple(10.0**k for k in range(-8, 1))
@@ -39,14 +40,15 @@ def calibrated(fitted: Fitted, job: Job) -> Calibration:
     n = min(len(job.held_out), _EXAMPLES)
     x, y = job.held_out.take(torch.arange(n))
     widths = PRIOR_WIDTHS if fitted.is_linearised else WIDTHS
-    found = calibrated_at(fitted, x, y, likely_width(widths, lambda width: calibrated_at(fitted, x, y, width)[0]))[1]
-    if not fitted.is_linearised:
-        return found
-    each = _samples_of_each(fitted)
-    with fitted.network.evaluating():
-        narrower = likely_width(
-            SAMPLE_WIDTHS, lambda width: _fitted_to(fitted, fitted.sampled_outputs(x, each, width), y)[0]
-        )
+    with fitted.asking_about(x):
+        found = calibrated_at(fitted, x, y, likely_width(widths, lambda width: calibrated_at(fitted, x, y, width)[0]))[1]
+        if not fitted.is_linearised:
+            return found
+        each = _samples_of_each(fitted)
+        with fitted.network.evaluating():
+            narrower = likely_width(
+                SAMPLE_WIDTHS, lambda width: _fitted_to(fitted, fitted.sampled_outputs(x, each, width), y)[0]
+            )
     return replace(found, sample_width=narrower, noise_rows=float(n))
 
 
@@ -75,19 +77,19 @@ def likely_width(widths: Sequence[float], score: Callable[[float], float]) -> fl
 
 def _fitted_to(fitted: Fitted, z: Tensor, y: Tensor) -> tuple[float, Calibration]:
     """Log-likelihood of the held-out examples with the best noise or temperature for outputs z, and that one."""
-    calibration, noise, n = fitted.calibration, fitted.calibration.noise, len(y)
-    z = z.reshape(len(z), -1, z.shape[-1])
+    calibration, noise = fitted.calibration, fitted.calibration.noise
+    positions = y.shape[1 : z.dim() - 2]
+    y, z = y.reshape(-1, *y.shape[1 + len(positions) :]), z.reshape(len(z), -1, z.shape[-1])
     predictive: Predictive
     if noise is not None:
         predictive = RegressionPredictive(z, noise[None].to(z))
         y = y.reshape(predictive.mean.shape)
         scale, dof = fit_noise([Part(predictive, y, torch.ones(len(y)))])
         found = replace(calibration, noise=noise * scale, noise_dof=dof)
-        return n * float(predictive.with_noise(scale, dof).log_prob(y).mean()), found
+        return float(predictive.with_noise(scale, dof).log_prob(y).sum()), found
     predictive = fitted.likelihood.predictive(z, None)
     if not isinstance(predictive, ClassPredictive):
-        return n * float(predictive.log_prob(y).mean()), calibration
-    y = y.reshape(-1)
+        return float(predictive.log_prob(y).sum()), calibration
     temperature = fit_temperature([Part(predictive, y, torch.ones(len(y)))])
     found = replace(calibration, temperature=temperature)
-    return n * float(predictive.tempered(temperature).log_prob(y).mean()), found
+    return float(predictive.tempered(temperature).log_prob(y).sum()), found

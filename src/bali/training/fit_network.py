@@ -89,7 +89,7 @@ def fit(
         At most so many times through the data; by default training stops by itself. With 0 the module's weights stay the
         mean, and one pass over the data gives the posterior around them, as for a pretrained network.
     batch_size
-        Examples of a step; by default between 32 and 256.
+        Examples of a step; by default a sixteenth of them, but between 32 and 512.
     only
         Names of modules: everything outside of them stays as it is. The prior is then about the weights that the module
         has, as for a pretrained network.

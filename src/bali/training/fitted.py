@@ -39,6 +39,8 @@ _NUMBERS_AT_ONCE = 2**24
 class Fitted:
     """A posterior over the weights of a network. `module` is the network with mean weights, a plain module."""
 
+    _known: tuple[Inputs, tuple[FrozenBody, Tensor] | None] | None = None  # see `asking_about`
+
     def __init__(
         self,
         network: Network,
@@ -139,9 +141,24 @@ class Fitted:
         with self._evaluating(), torch.set_grad_enabled(keeps_graph):
             return self._predictive(self.linked_outputs(x, each))
 
-    def _body(self, x: Inputs) -> FrozenBody | None:
+    @contextmanager
+    def asking_about(self, x: Inputs) -> Iterator[None]:
+        """A frozen body runs once for all that is asked about x meanwhile."""
+        with torch.no_grad(), self.network.evaluating():
+            self._known = (x, self._features(x))
+        try:
+            yield
+        finally:
+            self._known = None
+
+    def _features(self, x: Inputs) -> tuple[FrozenBody, Tensor] | None:
         """A frozen body runs once for all samples, unless the graph behind it is wanted."""
-        return None if torch.is_grad_enabled() else frozen_body(self.network, rows(x, slice(0, 2)))
+        if torch.is_grad_enabled():
+            return None
+        if self._known is not None and self._known[0] is x:
+            return self._known[1]
+        body = frozen_body(self.network, rows(x, slice(0, 2)))
+        return None if body is None else (body, body.features(x))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -198,17 +215,17 @@ class Fitted:
         """What the likelihood sees under the posterior, (S, n, ..., D), so many samples of each member."""
         if not self.is_linearised:
             return self.sampled_outputs(x, n_samples, self.calibration.width)
-        with _given(self._body(x), x):
+        with _standing(self._features(x)):
             numbers = range(len(self.members))
             return torch.stack([z for number in numbers for z in self._linear_outputs(x, number, n_samples)])
 
     def sampled_outputs(self, x: Inputs, n_samples: int, width: float) -> Tensor:
         """The same of networks with drawn weights."""
-        body = self._body(x)
-        if body is None and not torch.is_grad_enabled() and not self.is_linearised:
+        known = self._features(x)
+        if known is None and not torch.is_grad_enabled() and not self.is_linearised:
             found = [self._fast(x, number, n_samples, width) for number in range(len(self.members))]
             return torch.cat(found) if len(found) > 1 else found[0]
-        with _given(body, x):
+        with _standing(known):
             return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
 
     def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> Tensor:
@@ -333,5 +350,5 @@ class Fitted:
         fitted_values.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
 
 
-def _given(body: FrozenBody | None, x: Inputs) -> AbstractContextManager[None]:
-    return nullcontext() if body is None else body.standing(body.features(x))
+def _standing(known: tuple[FrozenBody, Tensor] | None) -> AbstractContextManager[None]:
+    return nullcontext() if known is None else known[0].standing(known[1])

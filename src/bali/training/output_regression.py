@@ -6,6 +6,7 @@ Its inputs, and how outputs change with the other layers' weights, are functions
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from torch.func import functional_call, jvp, vmap
 from bali.conjugate.matrix_normal import Kronecker
 from bali.inference.first_pass import output_layer_of
 from bali.inference.inputs import Inputs, rows
-from bali.inference.linearised import NEARBY, Expansion, differentiable_kernels
+from bali.inference.linearised import Expansion, difference, differentiable_kernels
 from bali.inference.network import Network
 from bali.training.averaging import Point
 from bali.training.conditioning import Body, Conditioned, Rows, begin
@@ -94,15 +95,10 @@ class LinearisedRows:
             features.append(self._features(parameters, buffers, x))
             if self._directions is not None:
                 own = _part(self._directions, k)
+                at = functools.partial(self._features, buffers=buffers, x=x)
                 count = len(next(iter(own.values())))
-                changes.append(torch.stack([self._difference(parameters, buffers, _part(own, i), x) for i in range(count)]))
+                changes.append(torch.stack([difference(at, parameters, _part(own, i)) for i in range(count)]))
         return torch.stack(features), torch.stack(changes) if changes else None
-
-    def _difference(self, parameters: Point, buffers: Point, direction: Point, x: Inputs) -> Tensor:
-        step = NEARBY / max(1.0, *(float(part.abs().max()) for part in direction.values()))
-        nearby = ({n: w + sign * step * direction[n] for n, w in parameters.items()} for sign in (1, -1))
-        ahead, behind = (self._features(point, buffers, x) for point in nearby)
-        return (ahead - behind) / (2.0 * step)
 
     def _features(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], x: Inputs) -> Tensor:
         seen: list[Tensor] = []

@@ -21,7 +21,7 @@ class Rules:
     kl_bound: float = 2e-3  # nats an observation that a step may change the outputs by
     momentum: float = 0.9
     rate: float = 0.05
-    damping: float = 0.1
+    damping: float = 0.3
     prior_variance: float = 10.0  # of a weight, times the number of its fellows (as the paper's σ_r²)
     prior_steps: int = 200  # in which the prior's pull grows: a deep network must first have gradients to hold against it
     others_rate: float = 3e-3  # of Adam, for parameters without a posterior
@@ -48,8 +48,9 @@ def fellows(layer: Layer) -> int:
 
 
 def batch_size(n_examples: int) -> int:
-    """Sixteen batches an epoch at least, and no fewer than 32 nor more than 256 examples: small steps generalise."""
-    return max(32, min(256, n_examples // 16))
+    """Sixteen batches an epoch at least, as small ones generalise; and no fewer than 32 nor more than 512 examples, as what
+    a step gains from more is less than they cost."""
+    return max(32, min(512, n_examples // 16))
 
 
 def steps_between_scores(n_examples: int, size: int) -> int:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from bali.conjugate import linalg
 from bali.conjugate.linalg import NumericalError
 from bali.conjugate.symmetric import Dense
+from bali.inference import stack_update
 from bali.inference.joint import Pace
-from bali.inference.stack_update import StackLayer, StackPass, advance, backward, forward, take_in, with_known_inputs
+from bali.inference.stack_update import StackLayer, StackPass, advance, backward, forward, forward_columns, take_in
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive.likelihoods import Likelihood
 
@@ -90,7 +91,7 @@ class StackData:
 class _Batch:
     """Rows of a step."""
 
-    x: Tensor  # (n, D)
+    columns: Tensor  # of x, (D + 1, n)
     y: Tensor  # (n, ...)
     share: Tensor  # (K, n), of each row in its member's weight of the batch
     total: Tensor  # (K,), that weight
@@ -98,7 +99,7 @@ class _Batch:
     @classmethod
     def of(cls, x: Tensor, y: Tensor, weight: Tensor) -> _Batch:
         total = weight.sum(-1).clamp_min_(torch.finfo(weight.dtype).tiny)
-        return cls(x, y, weight / total[:, None], total)
+        return cls(stack_update.columns_of(x), y, weight / total[:, None], total)
 
 
 class StackCourse:
@@ -128,7 +129,7 @@ class StackCourse:
             for number, mean in enumerate(means)
         ]
         if not is_stream:
-            self.layers[0] = with_known_inputs(self.layers[0], data.x, weight, rules.pace(len(means), 1))
+            self.layers[0] = stack_update.with_known_inputs(self.layers[0], data.x, weight, rules.pace(len(means), 1))
         self.averages = [[mean.clone() for mean in means] for _ in DECAYS]
         self.best = [mean.clone() for mean in means]
         k = len(means[0])
@@ -180,16 +181,16 @@ class StackCourse:
         pace = self.rules.pace(len(self.layers), self.step + 1)
         self.step += 1
         batch, means = self._batch(rows), self.means
-        passed = forward(means, self.activation, batch.x)
+        passed = forward_columns(means, self.activation, batch.columns)
         values, gradient = self._evaluate(passed.outputs, batch.y)
         log_likelihood = (values * batch.share).sum().item() / len(values)
         if not math.isfinite(log_likelihood):
             raise NumericalError("the log-likelihood is not finite: look for NaN or extreme values in X and y")
         self.losses.append(-log_likelihood)
-        gradients = backward(means, passed, gradient * batch.share[..., None])
-        layers = take_in(self.layers, StackPass(passed.inputs, gradients, batch.share, batch.total), self.step, pace)
-        self.layers, share = advance(layers, self.n_data, pace)
-        self.refused += len(share) - int(share.count_nonzero())
+        gradients = backward(means, passed, gradient.mT * batch.share.unsqueeze(1))
+        layers = take_in(self.layers, StackPass(passed.columns, gradients, batch.share, batch.total), self.step, pace)
+        self.layers, refused = advance(layers, self.n_data, pace)
+        self.refused += refused
         if self.best_noise is not None and not self.scores:
             self._average_noise(batch.y - passed.outputs, batch.share)
         means = self.means
@@ -291,11 +292,10 @@ class StackCourse:
             rows = sample[start : start + AT_ONCE]
             weight = self._train_weight[:, rows]
             passed = forward(self.best, self.activation, self.data.x[rows])
-            gradients = backward(self.best, passed, self._evaluate(passed.outputs, self.data.y[rows])[1])
+            gradients = backward(self.best, passed, self._evaluate(passed.outputs, self.data.y[rows])[1].mT)
             total += weight.sum(-1)
-            for sums_of, h, g in zip(sums, passed.inputs, gradients, strict=True):
-                ones = torch.cat([h, h.new_ones(*h.shape[:-1], 1)], -1)
-                products = [(ones * weight[..., None]).mT @ ones, (g * weight[..., None]).mT @ g]
+            for sums_of, h, g in zip(sums, passed.columns, gradients, strict=True):
+                products = [(part * weight.unsqueeze(1)) @ part.mT for part in (h, g)]
                 sums_of[:] = [a + b for a, b in zip(sums_of, products, strict=True)] if sums_of else products
         total = total.clamp_min(torch.finfo(total.dtype).tiny)[:, None, None]
         return [

@@ -10,11 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bali.predictive.family_predictive import FamilyPredictive
+from bali.predictive.heaps import heap_factors
 from bali.predictive.likelihoods import Likelihood
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training.calibration import Part, fit_temperature
 from bali.training.fit_calibration import WIDTHS, likely_width
-from bali.training.table_posterior import StackPosterior, TablePosterior, learn_row_noise
+from bali.training.table_posterior import StackPosterior, TablePosterior, is_gain, learn_row_noise
 
 _DOFS = (3.0, 4.0, 6.0, 10.0, 30.0, 300.0)
 _TYPICAL_DOF = 10.0
@@ -24,8 +26,10 @@ _SCALE_STD, _DOF_STD = 0.5, 1.0
 #: Many members have no less than this share of the noise variance that a few have on held-out rows.
 _LEAST_SHARE = 0.3
 #: Held-out rows: more tell two numbers no better.
-_MOST_ROWS = 4000
+_MOST_ROWS = 5000
 _SAMPLES = 32
+#: Rows of which heaps are learnt, and rows that are predicted at once.
+_MOST_ROWS_OF_HEAPS, _AT_ONCE = 20_000, 4096
 
 
 def calibrated(
@@ -37,13 +41,15 @@ def calibrated(
     held_out: Tensor,  # (G, n), shares of the rows' weights
     seed: int,
     offset: Tensor | None = None,
+    noise_sees: int = 0,
 ) -> TablePosterior:
-    """The mixture of these stacks. Members take turns in holding out the groups."""
+    """The mixture of these stacks. Members take turns in holding out the groups. `encoded` may have one way more than there
+    are stacks, for networks of the noise of each row: they see that of number `noise_sees`."""
     posterior = TablePosterior(tuple(stacks), tuple(likelihoods), seed, offset=offset)
     groups = _groups(held_out, weight, stacks[0].n_members)
     if posterior.is_regression:
-        return _with_noise(posterior, encoded, y, weight, groups)
-    return _with_width(posterior, encoded, y, groups)
+        return _with_noise(posterior, encoded, y, weight, groups, noise_sees)
+    return _with_heaps(_with_width(posterior, encoded, y, groups), encoded, y, weight, groups)
 
 
 class Group(NamedTuple):
@@ -76,6 +82,12 @@ def held_out_predictions(
     return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
 
 
+def are_likelier(now: Sequence[Part], before: Sequence[Part], n_errors: float = 1.0) -> bool:
+    """Whether the same held-out rows are more likely now, by more than so many standard errors."""
+    gains = [a.predictive.log_prob(a.y) - b.predictive.log_prob(b.y) for a, b in zip(now, before, strict=True)]
+    return is_gain(torch.cat(gains), torch.cat([part.weight for part in before]), n_errors)
+
+
 def _parts(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, groups: Sequence[Group]) -> list[Part]:
     return [
         Part(posterior.predictive([x[g.rows] for x in encoded], _SAMPLES, g.members), y[g.rows], g.weight) for g in groups
@@ -83,7 +95,12 @@ def _parts(posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, grou
 
 
 def _with_noise(
-    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, groups: Sequence[Group]
+    posterior: TablePosterior,
+    encoded: Sequence[Tensor],
+    y: Tensor,
+    weight: Tensor,
+    groups: Sequence[Group],
+    noise_sees: int,
 ) -> TablePosterior:
     d = y.shape[-1]
     eye = torch.eye(d, dtype=torch.float64, device=y.device)
@@ -91,20 +108,26 @@ def _with_noise(
         found = replace(posterior, noise=eye).predictive(encoded, 1)
         residual = (y - found.mean).double()
         return replace(posterior, noise=_covariance(residual, weight), noise_dof=_TYPICAL_DOF)
+    groups = [group.some(len(groups)) for group in groups]
     unit = replace(posterior, noise=1e-6 * eye)
     rows, held_weight = (torch.cat(parts) for parts in ([g.rows for g in groups], [g.weight for g in groups]))
-    means = torch.cat([unit.predictive([x[g.rows] for x in encoded], 1, g.members).mean for g in groups])
+    means = torch.cat([part.predictive.mean for part in _parts(unit, encoded, y, groups)])
     residual = (y[rows] - means).double()
     generator = torch.Generator(device=y.device).manual_seed(posterior.seed)
-    x = encoded[0][rows]
-    row_noise = learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator)
-    if row_noise is not None:
-        residual = residual / row_noise(x, means).double()
-    start = replace(posterior, noise=_covariance(residual, held_weight), row_noise=row_noise)
-    parts = _parts(start, encoded, y, [group.some(len(groups)) for group in groups])
+    x, scales = encoded[noise_sees][rows], torch.ones_like(residual)
+    learnt = learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator, noise_sees)
+    if learnt is not None:
+        scales = learnt[1].double()
+        residual = residual / scales
+    start = replace(posterior, noise=_covariance(residual, held_weight))
+    parts = []
+    of_groups = torch.split(scales.to(y), [len(g.rows) for g in groups])
+    for part, own in zip(_parts(start, encoded, y, groups), of_groups, strict=True):
+        assert isinstance(part.predictive, RegressionPredictive)
+        parts.append(part._replace(predictive=replace(part.predictive, row_scale=own)))
     scale, dof = _noise_of_many(parts, posterior.n_members)
     assert start.noise is not None
-    return replace(start, noise=start.noise * scale**2, noise_dof=dof)
+    return replace(start, noise=start.noise * scale**2, noise_dof=dof, row_noise=learnt and learnt[0])
 
 
 def _noise_of_many(parts: Sequence[Part], n_members: int) -> tuple[float, float]:
@@ -163,3 +186,44 @@ def _tempered(parts: Sequence[Part]) -> tuple[float, float]:
         temperature = fit_temperature(parts)
         parts = [p._replace(predictive=p.predictive.tempered(temperature)) for p in parts]
     return sum(float((p.predictive.log_prob(p.y) * p.weight).sum()) for p in parts), temperature
+
+
+# --- counts that are reported more often than others --------------------------------------------------------------------
+
+#: The last count that is looked at is one that so many rows have, and below the second number.
+_LEAST_OF_A_COUNT, MOST_COUNTS = 20.0, 40
+
+
+def _with_heaps(
+    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, groups: Sequence[Group]
+) -> TablePosterior:
+    """With factors of single counts, learnt from the rows that all members are trained on, where held-out rows are more
+    likely by them."""
+    is_trained_on = torch.ones(len(y), dtype=torch.bool, device=y.device)
+    for group in groups:
+        is_trained_on[group.rows] = False
+    rows = is_trained_on.nonzero()[:, 0]
+    rows = rows[:: -(-len(rows) // _MOST_ROWS_OF_HEAPS)] if len(rows) else rows
+    first = posterior.predictive([x[:1] for x in encoded], 1)
+    is_counted = isinstance(first, FamilyPredictive) and first.family.support == "counts"
+    if not (is_counted and groups and len(rows)) or y.shape[-1] != 1:
+        return posterior
+    found, held = weight[rows].double(), y[rows, 0].double()
+    observed = torch.stack([found[held == k].sum() for k in range(MOST_COUNTS)])
+    often = (observed >= _LEAST_OF_A_COUNT).nonzero()
+    if len(often) < 2:
+        return posterior
+    n_counts = int(often.max()) + 1
+    parts = (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE))
+    p = torch.cat([_of_counts(posterior, [x[part] for x in encoded], n_counts) for part in parts])
+    heaped = replace(posterior, heaps=heap_factors(p, found, observed[:n_counts]))
+    few = [group.some(len(groups)) for group in groups]
+    before, after = (_parts(each, encoded, y, few) for each in (posterior, heaped))
+    return heaped if are_likelier(after, before, 2.0) else posterior
+
+
+def _of_counts(posterior: TablePosterior, encoded: Sequence[Tensor], n_counts: int) -> Tensor:
+    """Probabilities of 0, 1, …, (n, n_counts)."""
+    predictive = posterior.predictive(encoded, _SAMPLES)
+    each = torch.arange(n_counts).double().to(encoded[0].device)
+    return torch.stack([predictive.log_prob(k.expand(predictive.n_rows)).double().exp() for k in each], 1)

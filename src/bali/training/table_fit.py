@@ -137,6 +137,13 @@ def half_of(on_step: Callable[[Progress], None] | None, number: int) -> Callable
     return lambda p: on_step(replace(p, step=p.step + number * p.max_steps, max_steps=2 * p.max_steps))
 
 
+def later(on_step: Callable[[Progress], None] | None, done: int) -> Callable[[Progress], None] | None:
+    """For a training that comes after so many steps."""
+    if on_step is None or done == 0:
+        return on_step
+    return lambda p: on_step(replace(p, step=p.step + done, max_steps=p.max_steps + done))
+
+
 @dataclass
 class TableFit:
     """What training found."""
@@ -146,6 +153,7 @@ class TableFit:
     posteriors: list[StackPosterior]
     outcome: Outcome
     scores: dict[str, float]  # log-likelihood of held-out rows by each candidate, as far as it went
+    n_steps: int  # of all candidates
     losses: list[float] = field(default_factory=list)
     validation: list[tuple[int, float]] = field(default_factory=list)
 
@@ -213,10 +221,11 @@ def train_table(
     kept = [i for i in kept if type(courses[i].likelihood) is type(best.likelihood)]
     found = [courses[i] for i in kept]
     posteriors = [StackPosterior.around(c.curvature(), c.n_data, activation) for c in found]
+    n_steps = sum(course.step for course in courses)
     if not is_watched:
-        return TableFit(kept, found, posteriors, outcome, {}, found[0].losses)
+        return TableFit(kept, found, posteriors, outcome, {}, n_steps, found[0].losses)
     scores = {c.name: courses[i].scores[-1][1] for i, c in enumerate(candidates) if courses[i].scores}
-    return TableFit(kept, found, posteriors, outcome, scores, found[0].losses, found[0].scores)
+    return TableFit(kept, found, posteriors, outcome, scores, n_steps, found[0].losses, found[0].scores)
 
 
 def _shorten(courses: Sequence[StackCourse], deadline: float) -> None:

@@ -22,6 +22,8 @@ from bali.conjugate.symmetric import Dense
 from bali.inference.stack_update import StackLayer, forward
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive import families
+from bali.predictive.family_predictive import FamilyPredictive
+from bali.predictive.heaps import Heaped
 from bali.predictive.likelihood import LARGEST_LOG, FamilyLikelihood, exp
 from bali.predictive.likelihoods import Gaussian, Likelihood
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
@@ -131,7 +133,8 @@ _RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
 _LEAST_ROWS = 40
 #: Predicted means among the inputs: the noise often goes with the level.
 _MEANS_SCALE = 1.5
-_MOST_ROWS = 20_000
+#: Of the logarithms that networks say, those that are tried: few residuals make them say too much.
+_SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
 class _Scale(FamilyLikelihood):
@@ -158,6 +161,7 @@ class RowNoise:
     means: list[Tensor]
     unit: Tensor  # (D,)
     gain: float  # of held-out residuals over a constant scale, nats a row
+    sees: int = 0  # which of the ways that rows are encoded in
 
     def __call__(self, x: Tensor, mean: Tensor) -> Tensor:
         """Scales (n, D) for encoded rows x and predicted means (n, D), relative to a typical row's."""
@@ -171,13 +175,14 @@ def _inputs(x: Tensor, mean: Tensor) -> Tensor:
 
 
 def learn_row_noise(
-    x: Tensor, mean: Tensor, residual: Tensor, weight: Tensor, generator: torch.Generator
-) -> RowNoise | None:
-    """From encoded rows (m, F), predicted means and residuals (m, D) at unit scale; None where a constant does as well."""
+    x: Tensor, mean: Tensor, residual: Tensor, weight: Tensor, generator: torch.Generator, sees: int = 0
+) -> tuple[RowNoise, Tensor] | None:
+    """From encoded rows (m, F), predicted means and residuals (m, D) at unit scale; None where a constant does as well.
+
+    With it come the scales (m, D) of these rows by networks that did not see their residuals: the others' are too close.
+    """
     if len(x) < _LEAST_ROWS:
         return None
-    if len(x) > _MOST_ROWS:
-        x, mean, residual, weight = (t[:_MOST_ROWS] for t in (x, mean, residual, weight))
     n, d = residual.shape
     unit = residual.abs().median(0).values.clamp_min(1e-6) * 1.4826
     order = torch.randperm(n, generator=generator, device=x.device)
@@ -189,17 +194,30 @@ def learn_row_noise(
     course = StackCourse(means, _ACTIVATION, _Scale(), data, _RULES, generator)
     for _ in course.run(_RULES.n_steps):
         pass
-    likelihood, log_scales = _Scale(), torch.linspace(-3.0, 3.0, 121, dtype=x.dtype, device=x.device)
-    by_row = likelihood.evaluate(course.outputs(course.best, data.x), data.y)[0]
-    by_row = (by_row * held_out).sum(0)  # every row by the member that holds it out
-    constants = torch.stack([likelihood.evaluate(s.expand(n, d), data.y)[0] for s in log_scales])
-    constant = constants[(constants * weight).sum(-1).argmax()]
-    share = weight / weight.sum()
-    gain = ((by_row - constant) * share).sum()
-    error = ((by_row - constant - gain).square() * share.square()).sum().sqrt()
-    if not bool(gain > error) or not math.isfinite(gain.item()):
+    likelihood, shifts = _Scale(), torch.linspace(-3.0, 3.0, 121, dtype=x.dtype, device=x.device)
+    unseen = (course.outputs(course.best, data.x) * held_out[..., None]).sum(0)  # by the member that holds a row out
+
+    def likeliest(share: float) -> Tensor:
+        """Log-likelihoods of the rows with this share of what the networks say, about the best common scale."""
+        found = torch.stack([likelihood.evaluate(share * unseen + shift, data.y)[0] for shift in shifts])
+        return found[(found * weight).sum(-1).argmax()]
+
+    constant, *others = (likeliest(share) for share in (0.0, *_SHARES))
+    best = max(range(len(_SHARES)), key=lambda i: float((others[i] * weight).sum()))
+    gains = others[best] - constant
+    if not is_gain(gains, weight):
         return None
-    return RowNoise(course.best, unit, gain.item())
+    gain = float((gains * weight).sum() / weight.sum())
+    found = RowNoise([*course.best[:-1], _SHARES[best] * course.best[-1]], unit, gain, sees)
+    return found, exp(_SHARES[best] * unseen) * unit
+
+
+def is_gain(gains: Tensor, weight: Tensor, n_errors: float = 1.0) -> bool:
+    """Whether the mean over rows is positive by more than so many standard errors."""
+    share = weight / weight.sum()
+    gain = (gains * share).sum()
+    error = ((gains - gain).square() * share.square()).sum().sqrt()
+    return bool(gain > n_errors * error) and math.isfinite(gain.item())
 
 
 # --- the mixture ------------------------------------------------------------------------------------------------------
@@ -222,6 +240,8 @@ class TablePosterior:
     noise: Tensor | None = None  # (D, D) of a regression, in units of the rows' scales
     noise_dof: float | None = None
     row_noise: RowNoise | None = None
+    by_precision: bool = False  # whether rows of little noise counted more in training
+    heaps: tuple[float, ...] = ()  # factors of the first counts
 
     @property
     def n_members(self) -> int:
@@ -242,6 +262,8 @@ class TablePosterior:
             z = stack.draws(x, each, self.width, self.seed + number)
             parts.append(likelihood.predictive(z if self.offset is None else z + self.offset.to(z)))
         mixed = parts[0].mixed_with(parts[1:])
+        if self.heaps and isinstance(mixed, FamilyPredictive):
+            return replace(mixed, family=Heaped.of(mixed.family, self.heaps))
         is_tempered = isinstance(mixed, ClassPredictive) and self.temperature != 1.0
         return mixed.tempered(self.temperature) if is_tempered else mixed
 
@@ -249,10 +271,11 @@ class TablePosterior:
         noise = self.noise
         assert noise is not None
         means, inflations, typical = [], [], noise.diagonal().mean()
-        for stack, x in zip(stacks, encoded, strict=True):
+        for stack, x in zip(stacks, encoded, strict=False):  # noise may see rows in one way more
             z, features = stack.outputs(x)
             means.append(z)
             inflations.append(stack.inflation(features, typical.expand(stack.n_members).to(torch.float64)))
         mixed = torch.cat(means)
-        row_scale = None if self.row_noise is None else self.row_noise(encoded[0], mixed.mean(0))
+        rows = self.row_noise
+        row_scale = None if rows is None else rows(encoded[rows.sees], mixed.mean(0))
         return RegressionPredictive(mixed, noise[None].to(mixed), torch.cat(inflations), self.noise_dof, row_scale)

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from bali.estimators.table_health import TableHealth
 from bali.inference.health import format_number
 from bali.tables.html_report.holdout import ClassHoldout, DurationHoldout, Holdout, RegressionHoldout
+from bali.tables.table_scores import METRICS, MetricText
 
 _NARROW_SPACE = "\u202f"
 
@@ -54,36 +55,6 @@ def setting(value: Any) -> str:
 def shortened(text: str, length: int = 48) -> str:
     """For names inside a sentence."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
-
-
-class MetricText(NamedTuple):
-    label: str
-    meaning: str
-    is_share: bool = False  # shown as a percentage
-
-
-METRICS = {
-    "rmse": MetricText("Root mean squared error", "the typical error, large ones counted more; in the target's units"),
-    "mae": MetricText("Mean absolute error", "how far off a prediction is on average; in the target's units"),
-    "r2": MetricText("R²", "1 is perfect, 0 no better than always predicting the average"),
-    "d2": MetricText("D²", "share of the Poisson deviance that is explained; 1 is perfect, 0 no better than the average"),
-    "concordance": MetricText(
-        "Concordance", "of two rows, the one that lasted longer was predicted to; 1 is perfect, 0.5 guessing"
-    ),
-    "brier_over_time": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
-    "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
-    "pit_distance": MetricText(
-        "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
-    ),
-    "log_likelihood": MetricText("Log-likelihood", "per row; rewards accuracy and honest uncertainty; higher is better"),
-    "coverage_90": MetricText(
-        "Coverage of 90\u202f% intervals", "true values inside their interval; best near 90\u202f%", True
-    ),
-    "accuracy": MetricText("Accuracy", "rows whose predicted class is right", True),
-    "ece": MetricText("Calibration error", "gap between confidence and accuracy; best near 0", True),
-    "auc": MetricText("Area under the ROC curve", "1 is perfect, 0.5 is guessing"),
-    "brier": MetricText("Brier score", "squared error of the probabilities, from 0 to 2; lower is better"),
-}
 
 
 def metric_card(name: str, value: float) -> dict[str, Any]:

@@ -48,7 +48,7 @@ function curve(s, here) {
   const words = typeof s.at[0] === "string", at = words ? s.at.map((_, i) => i) : s.at;
   const lines = s.low ? [s.mean] : s.lines, all = s.low ? [...s.low, ...s.high] : [0, 1];
   const [low, high] = [Math.min(...all), Math.max(...all)], [first, last] = [at[0], at.at(-1)];
-  const x = v => 60 + 520 * (v - first) / (last - first || 1), y = v => 170 - 150 * (v - low) / (high - low || 1);
+  const x = v => 84 + 496 * (v - first) / (last - first || 1), y = v => 170 - 150 * (v - low) / (high - low || 1);
   const colours = ["accent", "second", "good", "muted"];
   let inside = "";
   if (s.low && !words) inside += `<polygon points="${at.map((v, i) => `${x(v)},${y(s.high[i])}`).join(" ")} ${
@@ -64,7 +64,7 @@ function curve(s, here) {
   if (place !== null && place !== -1) inside += `<line x1="${x(place)}" x2="${x(place)}" y1="15" y2="170" stroke="var(--muted)" stroke-dasharray="3 3"/>`;
   const shown = v => s.kind === "date" ? fromDay(v) : words ? "" : short(v);
   inside += [0, 0.5, 1].map(t => first + (last - first) * t).map(v => `<text x="${x(v)}" y="188" text-anchor="middle">${shown(v)}</text>`).join("");
-  inside += [low, (low + high) / 2, high].map(v => `<text x="54" y="${y(v) + 4}" text-anchor="end">${short(v)}</text>`).join("");
+  inside += [low, (low + high) / 2, high].map(v => `<text x="76" y="${y(v) + 4}" text-anchor="end">${short(v)}</text>`).join("");
   const labels = words ? at.map(v => [x(v), s.at[v]]) : [];
   const picture = document.createElement("div");
   picture.innerHTML = draw(inside, 195);

@@ -14,8 +14,8 @@ from matplotlib.image import imread
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bali.cli import demo
-from bali.cli.app import app
+from bali_benchmarks import demo
+from bali_benchmarks.commands.main import app
 
 PICTURES = ["sines-trend.png", "sinc.png", "two-moons.png", "overview.png"]
 

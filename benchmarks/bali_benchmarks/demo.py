@@ -25,13 +25,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from torch import nn
 
-from bali.cli.demo_sets import SyntheticData, sinc, sines_trend, two_moons
 from bali.inference.layerwise import LayerwiseInference
 from bali.inference.settings import Reparam
-from bali.layers.modules import draw_initial_weights, unit_variances
 from bali.predictive import metrics, plots
 from bali.predictive.likelihoods import Bernoulli, Gaussian
 from bali.predictive.mixtures import ClassPredictive, Predictive, RegressionPredictive
+from bali_benchmarks.datasets.synthetic import SyntheticData, sinc, sines_trend, two_moons
+from bali_benchmarks.initial_weights import draw_initial_weights, unit_variances
 
 STEP_SIZE, EMA_RATE, NOISE_FLOOR = 0.3, 0.2, 0.01
 #: The paper's, for the output as for every layer. It keeps the standard deviation of an observation above 0.1, five times

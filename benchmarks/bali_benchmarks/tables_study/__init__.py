@@ -1,0 +1,1 @@
+"""Default estimators on tables, beside what a user would otherwise reach for."""

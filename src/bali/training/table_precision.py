@@ -1,0 +1,68 @@
+"""A second training of a regression whose rows have noises of their own: each row counts by its precision.
+
+Means are learnt first with one noise for all rows, and the noise of each from what they leave. Rows of little noise then say
+more about the mean than the first training knew. The second one goes on from where the first ended, for half as many
+steps, and is kept where held-out rows are more likely by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bali.training.table_calibration import are_likelier, held_out_predictions
+from bali.training.table_fit import Candidate, TableFit
+from bali.training.table_posterior import TablePosterior
+
+#: No row counts as if its noise were below this share of the middle one's.
+_LEAST_SCALE = 0.05
+_AT_ONCE = 4096
+
+
+def trained_by_precision(
+    first: tuple[TablePosterior, list[Tensor], TableFit],
+    candidates: Sequence[Candidate],
+    y: Tensor,
+    weight: Tensor,
+    held_out: Tensor,
+    train: Callable[[list[Candidate], Tensor], TableFit],
+    calibrate: Callable[[TableFit], tuple[TablePosterior, list[Tensor]]],
+) -> tuple[TablePosterior, list[Tensor], TableFit]:
+    """The posterior, rows as it sees them, and what training found: of the second training where it is better, and otherwise
+    as they are."""
+    posterior, encoded, found = first
+    scale = torch.cat([_scales(posterior, [x[at : at + _AT_ONCE] for x in encoded]) for at in range(0, len(y), _AT_ONCE)])
+    precision = scale.clamp_min(_LEAST_SCALE * scale.median()).pow(-2).to(weight)
+    precision *= weight.sum() / (weight * precision).sum()
+    kept = [candidates[i] for i in found.kept]
+    again = [
+        replace(c, start=[m.clone() for m in course.best], rules=replace(c.rules, n_steps=-(-c.rules.n_steps // 2)))
+        for c, course in zip(kept, found.courses, strict=True)
+    ]
+    try:
+        second = train(again, weight * precision)
+    except KeyboardInterrupt:  # before it knew anything
+        return posterior, encoded, replace(found, outcome="interrupted")
+    merged = replace(
+        found,
+        kept=[found.kept[i] for i in second.kept],
+        courses=[found.courses[i] for i in second.kept],
+        posteriors=second.posteriors,
+        outcome=second.outcome,
+    )
+    later, seen = calibrate(merged)
+    before = held_out_predictions(posterior, encoded, y, weight, held_out)
+    if not are_likelier(held_out_predictions(later, seen, y, weight, held_out), before):
+        return posterior, encoded, replace(found, outcome=second.outcome)
+    return replace(later, by_precision=True), seen, merged
+
+
+def _scales(posterior: TablePosterior, encoded: Sequence[Tensor]) -> Tensor:
+    """Of the noise of each row, a mean over the columns of y."""
+    rows = posterior.row_noise
+    assert rows is not None
+    means = posterior.predictive(encoded, 1).mean
+    return rows(encoded[rows.sees], means).log().mean(-1).exp()
