@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bali.conjugate.matrix_normal import CurvaturePosterior
 from bali.conjugate.sampling import standard_normal
-from bali.inference.frozen import FrozenBody, frozen_body
+from bali.inference.frozen import KnownFeatures, answered_from, frozen_body
 from bali.inference.inputs import Inputs, n_rows, rows
 from bali.inference.joint_pass import Link
 from bali.inference.linearised import Expansion
@@ -39,7 +39,7 @@ _NUMBERS_AT_ONCE = 2**24
 class Fitted:
     """A posterior over the weights of a network. `module` is the network with mean weights, a plain module."""
 
-    _known: tuple[Inputs, tuple[FrozenBody, Tensor] | None] | None = None  # see `asking_about`
+    _known: tuple[Inputs, KnownFeatures | None] | None = None  # see `asking_about`
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Fitted:
         finally:
             self._known = None
 
-    def _features(self, x: Inputs) -> tuple[FrozenBody, Tensor] | None:
+    def _features(self, x: Inputs) -> KnownFeatures | None:
         """A frozen body runs once for all samples, unless the graph behind it is wanted."""
         if torch.is_grad_enabled():
             return None
@@ -215,7 +215,7 @@ class Fitted:
         """What the likelihood sees under the posterior, (S, n, ..., D), so many samples of each member."""
         if not self.is_linearised:
             return self.sampled_outputs(x, n_samples, self.calibration.width)
-        with _standing(self._features(x)):
+        with answered_from(self._features(x)):
             numbers = range(len(self.members))
             return torch.stack([z for number in numbers for z in self._linear_outputs(x, number, n_samples)])
 
@@ -225,7 +225,7 @@ class Fitted:
         if known is None and not torch.is_grad_enabled() and not self.is_linearised:
             found = [self._fast(x, number, n_samples, width) for number in range(len(self.members))]
             return torch.cat(found) if len(found) > 1 else found[0]
-        with _standing(known):
+        with answered_from(known):
             return torch.stack([self._output_at(point, x) for point in self._points(n_samples, width)])
 
     def _fast(self, x: Inputs, number: int, n_samples: int, width: float) -> Tensor:
@@ -348,7 +348,3 @@ class Fitted:
         """Write everything but the architecture to one file; `bali.load(path, module=...)` reads it."""
         name = type(self.likelihood).__name__
         fitted_values.write(path, name, self.members, self.calibration, self.units, self.link, self.history, self.seed)
-
-
-def _standing(known: tuple[FrozenBody, Tensor] | None) -> AbstractContextManager[None]:
-    return nullcontext() if known is None else known[0].standing(known[1])
