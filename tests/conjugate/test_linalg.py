@@ -68,6 +68,19 @@ def test_triangular_algebra_is_dense_algebra(seed: int, d: int, columns: int, ba
     assert_close(linalg.logdet(factor), np.linalg.slogdet(array(matrix))[1])
 
 
+@pytest.mark.parametrize(
+    "shapes", [((), (3,)), ((2,), (5, 2)), ((2, 1), (2, 3)), ((2, 1), (1, 3)), ((1, 2, 1), (4, 2, 3)), ((2,), ())]
+)
+@pytest.mark.parametrize("columns", [1, 9])
+def test_a_shared_factor_serves_all_that_share_it(shapes: tuple[tuple[int, ...], tuple[int, ...]], columns: int) -> None:
+    rng = np.random.default_rng(0)
+    factor = linalg.cholesky(positive_definite(rng, 3, shapes[0]))
+    right = normal(rng, *shapes[1], 3, columns)
+    expected = np.linalg.inv(array(factor)) @ array(right)
+    assert_close(linalg.half_solve(factor, right), expected)
+    assert_close(linalg.transposed_half_solve(factor, right), np.linalg.inv(array(factor).swapaxes(-1, -2)) @ array(right))
+
+
 def test_symmetric_part() -> None:
     matrix = normal(np.random.default_rng(1), 2, 4, 4)
     part = linalg.symmetric(matrix)

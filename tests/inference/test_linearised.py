@@ -136,8 +136,12 @@ def test_a_linear_network_predicts_as_bayesian_regression_does() -> None:
     assert float(ratio.max()) < 2.0
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_regression_is_unsure_far_from_its_data(seed: int) -> None:
+def test_a_regression_is_unsure_far_from_its_data() -> None:
+    assert sum(_far_points_within(seed) for seed in range(4)) >= 11  # of 16; a Gaussian would have 15.8 within 2.5 std
+
+
+def _far_points_within(seed: int) -> int:
+    """Of four points outside of the data, so many are within 2.5 std of the truth."""
     x = torch.linspace(-1, 1, 150)[:, None]
     y = torch.sin(4 * x[:, 0]) + 0.1 * torch.randn(150, generator=seeded(seed))
     torch.manual_seed(seed)
@@ -148,7 +152,7 @@ def test_a_regression_is_unsure_far_from_its_data(seed: int) -> None:
     assert float(near.std.mean()) < 0.2
     assert float(away.std.min()) > 2 * float(near.std.mean())
     inside = (away.mean - torch.sin(4 * far)).abs() < 2.5 * away.std
-    assert int(inside.sum()) >= 3
     torch.testing.assert_close(fitted.module(x).detach(), near.mean, rtol=1e-4, atol=1e-4)
     drawn = torch.stack([module(x).detach() for module in fitted.sample(16)])
     assert float((drawn - near.mean).std()) < 0.3  # whole networks are drawn from a narrower one
+    return int(inside.sum())

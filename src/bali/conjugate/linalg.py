@@ -5,6 +5,7 @@ is known, such as diagonal ones, are types in `symmetric.py`.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -38,20 +39,39 @@ def half_solve(factor: Tensor, right: Tensor) -> Tensor:
 
     A factor of one column, (..., D, 1), is that of a diagonal matrix.
     """
-    if factor.shape[-1] == 1:
-        return right / factor
+    return right / factor if factor.shape[-1] == 1 else _with_shared_factor(_half_solve, factor, right)
+
+
+def transposed_half_solve(factor: Tensor, right: Tensor) -> Tensor:
+    """C⁻ᵀB: turns standard normal columns into columns with covariance A⁻¹."""
+    return right / factor if factor.shape[-1] == 1 else _with_shared_factor(_transposed_half_solve, factor, right)
+
+
+def _half_solve(factor: Tensor, right: Tensor) -> Tensor:
     if right.shape[-1] < _FEW_COLUMNS:
         return torch.linalg.solve_triangular(factor, right, upper=False)
     return torch.linalg.solve_triangular(factor.mT, right.mT, upper=True, left=False).mT
 
 
-def transposed_half_solve(factor: Tensor, right: Tensor) -> Tensor:
-    """C⁻ᵀB: turns standard normal columns into columns with covariance A⁻¹."""
-    if factor.shape[-1] == 1:
-        return right / factor
+def _transposed_half_solve(factor: Tensor, right: Tensor) -> Tensor:
     if right.shape[-1] < _FEW_COLUMNS:
         return torch.linalg.solve_triangular(factor.mT, right, upper=True)
     return torch.linalg.solve_triangular(factor, right.mT, upper=False, left=False).mT
+
+
+def _with_shared_factor(solve: Callable[[Tensor, Tensor], Tensor], factor: Tensor, right: Tensor) -> Tensor:
+    """Leading dimensions of B that share one factor become columns: torch would copy the factor for each of them."""
+    if right.dim() == 2 or factor.dim() > right.dim():
+        return solve(factor, right)
+    own = (1,) * (right.dim() - factor.dim()) + tuple(factor.shape[:-2])
+    shared = [i for i, (f, r) in enumerate(zip(own, right.shape[:-2], strict=True)) if f == 1 and r > 1]
+    if not shared:
+        return solve(factor, right)
+    last = list(range(-len(shared), 0))
+    moved = right.movedim(shared, last)
+    kept = [f for i, f in enumerate(own) if i not in shared]
+    solved = solve(factor.reshape(*kept, *factor.shape[-2:]), moved.flatten(-1 - len(shared)))
+    return solved.unflatten(-1, moved.shape[-1 - len(shared) :]).movedim(last, shared)
 
 
 def plus_product(start: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> Tensor:

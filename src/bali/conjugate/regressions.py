@@ -80,5 +80,5 @@ class Regressions:
         shape = (n, *self.noise.shape)
         variances = self.noise * self.dof / chi_square(self.noise.new_full(shape, self.dof), generator)
         normal = standard_normal((*shape, self.drive.shape[-1]), self.drive, generator).unsqueeze(-1)
-        factor = self.factor.expand(*shape, *self.factor.shape[-2:])
-        return self.mean + variances.sqrt()[..., None] * linalg.transposed_half_solve(factor, normal).squeeze(-1), variances
+        departures = linalg.transposed_half_solve(self.factor, normal).squeeze(-1)
+        return self.mean + variances.sqrt()[..., None] * departures, variances

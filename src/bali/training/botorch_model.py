@@ -128,7 +128,7 @@ class BoTorchModel(Model, FantasizeMixin):  # type: ignore[misc]
         factor = linalg.cholesky(joint[..., seen, seen] + self._noise(regression, old), "covariance of fantasies")
         half = linalg.half_solve(factor, joint[..., seen, own])
         residual = (y - mean[..., n:, :]).flatten(-2).unsqueeze(-1)
-        white = linalg.half_solve(factor.expand(*residual.shape[:-2], *factor.shape[-2:]), residual)
+        white = linalg.half_solve(factor, residual)
         moved = (half.mT @ white).squeeze(-1)
         covariance = joint[..., own, own] - half.mT @ half
         mean = mean[..., :n, :] + moved.reshape(*moved.shape[:-1], n, m)

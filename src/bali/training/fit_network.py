@@ -135,6 +135,8 @@ def fit(
     if not is_pretrained and prior is None:
         warn_of_large_inputs(examples)
     network = Network(module, has_optimizer=True, only=only, max_block=MAX_BLOCK)
+    if not isinstance(rules, Rules | None):
+        raise TypeError(f"rules must be a bali.training.rules.Rules, got {type(rules).__name__}")
     given = prior.as_prior() if isinstance(prior, Fitted) else prior
     if not isinstance(given, Prior | None):
         raise TypeError(f"prior must be what an earlier bali.fit returned, or its as_prior(); got {type(given).__name__}")
