@@ -71,7 +71,7 @@ def _with_shared_factor(solve: Callable[[Tensor, Tensor], Tensor], factor: Tenso
     moved = right.movedim(shared, last)
     kept = [f for i, f in enumerate(own) if i not in shared]
     solved = solve(factor.reshape(*kept, *factor.shape[-2:]), moved.flatten(-1 - len(shared)))
-    return solved.unflatten(-1, moved.shape[-1 - len(shared) :]).movedim(last, shared)
+    return solved.reshape(*solved.shape[:-1], *moved.shape[-1 - len(shared) :]).movedim(last, shared)
 
 
 def plus_product(start: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> Tensor:
