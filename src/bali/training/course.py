@@ -185,9 +185,15 @@ def _score(job: Job, course: Course) -> bool:
         course.best = {name: value.clone() for name, value in point.items()}
     if noise is not None:
         course.noise = course.best_noise
-    if course.waited >= rules.patience:
+    if course.waited >= patience(job, course):
         return _next_phase(job, course)
     return False
+
+
+def patience(job: Job, course: Course) -> int:
+    """Steps without a gain that end a phase."""
+    of_example = sum(layer.mean.numel() * layer.rows_per_example for layer in course.layers.values())
+    return job.rules.patience_for(job.batch_size * of_example)
 
 
 def _next_phase(job: Job, course: Course) -> bool:

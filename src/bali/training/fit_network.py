@@ -89,7 +89,7 @@ def fit(
         At most so many times through the data; by default training stops by itself. With 0 the module's weights stay the
         mean, and one pass over the data gives the posterior around them, as for a pretrained network.
     batch_size
-        Examples of a step; by default a sixteenth of them, but between 32 and 512.
+        Examples of a step; by default a sixteenth of them, but between 32 and 512, or fewer where each is many observations.
     only
         Names of modules: everything outside of them stays as it is. The prior is then about the weights that the module
         has, as for a pretrained network.
@@ -154,7 +154,8 @@ def fit(
     if units is not None:
         examples, held_out = (Standardised(part, units) for part in (examples, held_out))
     examples, held_out, body = _behind_frozen_body(network, examples, held_out)
-    size = batch_size or loader_size or default_batch_size(len(examples))
+    observations = shape[1:-1].numel()
+    size = batch_size or loader_size or default_batch_size(len(examples), observations)
     per_epoch = max(1, len(examples) // size)
     max_steps = None if epochs is None else epochs * per_epoch
     job = Job(
@@ -169,7 +170,7 @@ def fit(
         rules or Rules(),
         where,
         group,
-        shape[1:-1].numel(),
+        observations,
     )
     found, initial = list[TrainedMember](), copy.deepcopy(module.state_dict())
     shows = verbose and (group is None or group.rank == 0)

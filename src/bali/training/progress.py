@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bali.training.course import Course, Job
+from bali.training.course import Course, Job, patience
 from bali.training.table_fit import Progress as Step
 
 
@@ -64,7 +64,7 @@ def fit_bar(members: int) -> Iterator[Callable[[Job, Course], None]]:
         def on_score(job: Job, course: Course) -> None:
             if not any(job is known for known in seen):
                 seen.append(job)
-            share = (course.phase + course.waited / job.rules.patience) / job.rules.phases
+            share = (course.phase + course.waited / patience(job, course)) / job.rules.phases
             if job.max_steps is not None:
                 share = max(share, course.step / job.max_steps)
             of = f" {len(seen)} of {members}" if members > 1 else ""

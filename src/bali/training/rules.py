@@ -11,6 +11,8 @@ from bali.layers.layer import Layer
 #: Layers of more inputs or outputs are cut into blocks, each with factors of its own: a step then costs about what Adam's
 #: does however wide they are, and on MNIST it is not worse.
 MAX_BLOCK = 600
+#: Multiplications in the forward passes of a wait that is cheap, and how many times longer than usual it may be for that.
+_CHEAP, _LONGER = 2.5e9, 4
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Rules:
     others_rate: float = 3e-3  # of Adam, for parameters without a posterior
     fall: float = 0.3  # of steps, from phase to phase
     phases: int = 4
-    patience: int = 500  # steps without a gain that end a phase
+    patience: int = 500  # steps without a gain that end a phase, or more where they are cheap
     least_gain: float = 3e-4  # of the score, in nats
 
     def pace(self, n_layers: int, phase: int, step: int, observations: int = 1) -> Pace:
@@ -38,6 +40,11 @@ class Rules:
         kl_bound = self.kl_bound * observations * fall**2
         return Pace(step_size, kl_bound, self.momentum, self.rate, self.damping, prior_share)
 
+    def patience_for(self, multiplications: float) -> int:
+        """Steps without a gain that end a phase, of a step's multiplications. A gain may come late, as a network may find a
+        law after it has learnt noise, and waiting for it costs little where steps are cheap."""
+        return round(min(max(self.patience, _CHEAP / multiplications), _LONGER * self.patience))
+
     def prior_variance_of(self, layer: Layer) -> float:
         return self.prior_variance / fellows(layer)
 
@@ -47,10 +54,10 @@ def fellows(layer: Layer) -> int:
     return 1 if layer.has_tokens else layer.fan_in + 1
 
 
-def batch_size(n_examples: int) -> int:
-    """Sixteen batches an epoch at least, as small ones generalise; and no fewer than 32 nor more than 512 examples, as what
-    a step gains from more is less than they cost."""
-    return max(32, min(512, n_examples // 16))
+def batch_size(n_examples: int, observations: int = 1) -> int:
+    """Sixteen batches an epoch at least, as small ones generalise; no more than 512 observations, as what a step gains from
+    more is less than they cost; and no fewer than 32 examples, of which those of one example are not independent."""
+    return max(32, min(512 // observations, n_examples // 16))
 
 
 def steps_between_scores(n_examples: int, size: int) -> int:
