@@ -59,16 +59,16 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
         "",
         "`BALIRegressor()` with its defaults on Friedman's first problem (ten columns, unit noise: no model's RMSE on new",
         "rows is below 1). A step takes in 128 or 256 rows, and the number of steps grows with the cube root of the rows.",
-        "Written by `bali-benchmarks rows`.",
+        "Bars are for two cores; a line with one thread had one. Written by `bali-benchmarks rows`.",
         "",
-        "| rows | fit, s | at most | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
-        "|---|---|---|---|---|---|---|---|",
+        "| rows | fit, s | at most | threads | steps | fit, µs per row | predict, s | of rows | RMSE on new rows |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in sorted(results, key=lambda r: int(r["rows"])):
         per_row = 1e6 * r["fit_seconds"] / r["rows"]
         lines.append(
-            f"| {r['rows']:,} | {r['fit_seconds']:.1f} | {BARS[r['rows']]:g} | {r['steps']} | {per_row:,.0f} "
-            f"| {r['predict_seconds']:.2f} | {r['predict_rows']:,} | {r['rmse']:.3f} |"
+            f"| {r['rows']:,} | {r['fit_seconds']:.1f} | {BARS[r['rows']]:g} | {r['threads']} | {r['steps']} "
+            f"| {per_row:,.0f} | {r['predict_seconds']:.2f} | {r['predict_rows']:,} | {r['rmse']:.3f} |"
         )
     missed = [f"a fit of {r['rows']:,} rows" for r in results if r["fit_seconds"] > BARS[r["rows"]]]
     missed += [f"predictions of {r['predict_rows']:,}" for r in results if r["predict_seconds"] > PREDICT_BAR]

@@ -93,7 +93,7 @@ def with_features(examples: Examples, body: FrozenBody) -> Examples | None:
         return None
     if body.features(examples.take(few)[0])[0].numel() * len(examples) > _MOST_FEATURES:
         return None
-    parts = (examples.take(index)[0] for index in torch.arange(len(examples)).split(256))
+    parts = (examples.take(index)[0] for index in torch.split(torch.arange(len(examples)), 256))
     return WithFeatures(examples, body, torch.cat([body.features(part) for part in parts]))
 
 

@@ -33,8 +33,8 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f}{_NARROW_SPACE}%".replace("-", "−")
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    return f"{number(count)} {noun if count == 1 else several or noun + 's'}"
 
 
 def duration(seconds: float) -> str:
