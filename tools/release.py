@@ -6,7 +6,7 @@
     python tools/release.py --newest-python python3.13
 
 "oldest" has the lowest versions that pyproject.toml allows, "newest" the newest that pip finds. torch is that of
-constraints.txt in both, unless --oldest-torch is given: a second build of it is a download of gigabytes. Both take the
+constraints.txt in both, unless --each-torch is given: two further builds of it are downloads of gigabytes. Both take the
 Python that runs this, unless another is named.
 """
 
@@ -51,6 +51,7 @@ SDIST_FILES = {
     "CHANGELOG.md",
     "CITATION.cff",
     "LICENSE",
+    "PACKAGE.md",
     "README.md",
     "SECURITY.md",
     "pyproject.toml",
@@ -102,7 +103,7 @@ def check_metadata(metadata: Message, version: str) -> None:
         check(metadata[name] == value, f"the metadata have {name} {metadata[name]!r}, not {value!r}")
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     check(len(required) == len(PROJECT["dependencies"]), f"the metadata require {required}")
-    check("# bali" in metadata.get_payload(), "the README is not the description")
+    check("# bali" in metadata.get_payload(), "there is no description")
 
 
 def check_wheel(wheel: Path, version: str) -> None:
@@ -170,23 +171,23 @@ def deflated(content: bytes) -> bytes:
     return bytes(compress(content)[2:-4])
 
 
-def requirements(which: str, *, oldest_torch: bool = False) -> list[str]:
-    """Of the oldest environment `name>=1.2` as `name==1.2.*`; torch as it is pinned, unless the oldest is wanted too."""
+def requirements(which: str, *, each_torch: bool = False) -> list[str]:
+    """Of the oldest environment `name>=1.2` as `name==1.2.*`; torch as it is pinned, unless each should have its own."""
     torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
     if which == "newest":
-        return [torch]
+        return [] if each_torch else [torch]
     pinned = [re.sub(r">=([\d.]+)$", r"==\1.*", requirement) for requirement in PROJECT["dependencies"]]
-    return [torch if requirement.startswith("torch==") and not oldest_torch else requirement for requirement in pinned]
+    return [torch if requirement.startswith("torch==") and not each_torch else requirement for requirement in pinned]
 
 
-def try_wheel(wheel: Path, which: str, base: str, *, oldest_torch: bool) -> None:
+def try_wheel(wheel: Path, which: str, base: str, *, each_torch: bool) -> None:
     """An empty environment of the Python `base` with the wheel, in which the quick tests run: away from the source."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([base, "-m", "venv", str(folder / "env")], check=True)
         python = folder / "env" / "bin" / "python"
-        pins = requirements(which, oldest_torch=oldest_torch)
+        pins = requirements(which, each_torch=each_torch)
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         install = [str(python), "-m", "pip", "install", "--quiet", str(wheel), "pytest", "hypothesis", *pins]
         subprocess.run(install, check=True, env=environment)
@@ -211,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", nargs="*", choices=["newest", "oldest"], default=["newest", "oldest"])
     parser.add_argument("--no-install", action="store_true")
-    parser.add_argument("--oldest-torch", action="store_true")
+    parser.add_argument("--each-torch", action="store_true")
     parser.add_argument("--oldest-python", default=sys.executable)
     parser.add_argument("--newest-python", default=sys.executable)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
@@ -223,7 +224,7 @@ def main() -> None:
         check_sdist(sdist, version)
         for which in [] if chosen.no_install else chosen.environments:
             base = chosen.newest_python if which == "newest" else chosen.oldest_python
-            try_wheel(wheel, which, base, oldest_torch=chosen.oldest_torch)
+            try_wheel(wheel, which, base, each_torch=chosen.each_torch)
     except (ReleaseError, subprocess.CalledProcessError) as error:
         raise SystemExit(f"error: {error}") from error
 

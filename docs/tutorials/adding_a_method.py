@@ -2,7 +2,7 @@
 # # Adding a method to the comparison
 #
 # The benchmarks hold fourteen other methods to one contract: the same networks, one protocol, one budget. Here
-# is a fourteenth.
+# is a fifteenth.
 #
 # ## What a method is
 #

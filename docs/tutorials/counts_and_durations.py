@@ -91,7 +91,7 @@ for curve, name, which in ((light, "light load", load[:, 0] < -0.6), (heavy, "he
     truth = [(lasts[which] > t).float().mean() for t in times]
     axes.plot(times, truth, ":", color=line.get_color(), label=f"{name}, what really happened")
 axes.axvline(2.5, color="C2", linewidth=1)
-axes.annotate(" end of the study", (2.5, 0.95), color="C2")
+axes.annotate(" end of the study", (2.5, 0.12), color="C2")
 axes.set_xlabel("years")
 axes.set_ylabel("share that still runs")
 axes.legend()

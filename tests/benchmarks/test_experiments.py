@@ -58,9 +58,10 @@ def test_pages_in_the_repository_are_those_of_the_results() -> None:
 
 def test_rows_page_counts_microseconds(tmp_path: Path) -> None:
     line = {"rows": 1000, "fit_seconds": 2.0, "predict_seconds": 0.1, "predict_rows": 1000, "steps": 5, "rmse": 1.1}
+    line |= {"threads": 2, "processor_seconds": 3.0}
     (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
     page = rows_time.to_markdown(read_lines(tmp_path / "r.jsonl"))
-    assert "| 1,000 | 2.0 | 10 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in page
+    assert "| 1,000 | 2.0 | 10 | 3.0 | 2 | 5 | 2,000 | 0.10 | 1,000 | 1.100 |" in page
     assert "All bars are met." in page
     (tmp_path / "r.jsonl").write_text(json.dumps(line | {"fit_seconds": 11.0}) + "\n")
     assert "Missed: a fit of 1,000 rows." in rows_time.to_markdown(read_lines(tmp_path / "r.jsonl"))

@@ -41,6 +41,11 @@ def test_example_prints_what_its_comments_say(after_readme: dict[str, Any]) -> N
     torch.testing.assert_close(total, after_readme["prediction"].std.square())
 
 
+def test_the_description_of_the_package_runs(tmp_path: Path) -> None:
+    std = names_after(ROOT / "PACKAGE.md", tmp_path)["std"]
+    assert std[1] > 2 * std[0]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_to_files_resolve(page: str) -> None:
     source = ROOT / page

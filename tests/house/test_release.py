@@ -33,7 +33,7 @@ def test_the_quick_tests_exist(release: ModuleType) -> None:
 
 
 def test_the_oldest_versions_are_those_of_the_project(release: ModuleType) -> None:
-    oldest = release.requirements("oldest", oldest_torch=True)
+    oldest = release.requirements("oldest", each_torch=True)
     assert len(oldest) == len(release.PROJECT["dependencies"])
     assert all(re.fullmatch(r"[\w-]+==[\d.]+\.\*", requirement) for requirement in oldest)
     (torch,) = release.requirements("newest")

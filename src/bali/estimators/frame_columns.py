@@ -226,6 +226,5 @@ def _refuse_identifiers(name: str, texts: pd.Series) -> None:
         )
 
 
-def _listed(names: Sequence[str], limit: int = 5) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(repr(name) for name in names[:limit]) + more
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from bali.training.adam import Adam
 from bali.training.table_fit import copies
 
 Array = NDArray[Any]
@@ -130,20 +131,19 @@ def _learnt_scales(scaled: Array, targets: Array, seed: int) -> Array:
     x, y = (torch.from_numpy(a)[some].float() for a in (scaled, targets))
     n_batch = min(_BATCH, len(x))
     first = torch.cdist(x[:n_batch], x).kthvalue(min(_TENTH + 1, len(x)), dim=1).values.square().mean()
-    log_scales = torch.full((x.shape[1],), -0.5 * math.log(max(first.item(), 1e-12)), requires_grad=True)
-    adam = torch.optim.Adam([log_scales], _RATE, betas=(0.8, 0.95))
+    log_scales = torch.full((x.shape[1],), -0.5 * math.log(max(first.item(), 1e-12)))
+    adam = Adam(log_scales, _RATE, (0.8, 0.95))
     for _ in range(_STEPS):
         batch = torch.randperm(len(x), generator=generator)[:n_batch]
         with torch.enable_grad():
-            places = x * log_scales.exp()
+            free = log_scales.requires_grad_()
+            places = x * free.exp()
             own = places[batch]
             squares = (own.square().sum(1)[:, None] + places.square().sum(1) - 2.0 * own @ places.mT).clamp_min(0.0)
             itself = torch.zeros_like(squares, dtype=torch.bool)
             itself[torch.arange(n_batch), batch] = True
             share = torch.softmax(-squares.masked_fill(itself, math.inf), 1)
-            loss = (share @ y - y[batch]).square().mean()
-            adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-    found: Array = log_scales.detach().double().exp().numpy()
+            error = (share @ y - y[batch]).square().mean()
+        log_scales = log_scales.detach() + adam.step(-torch.autograd.grad(error, free)[0])
+    found: Array = log_scales.double().exp().numpy()
     return found

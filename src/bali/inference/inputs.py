@@ -28,12 +28,12 @@ def tensors(x: Inputs) -> list[Tensor]:
     return [x] if isinstance(x, Tensor) else list(x.values() if isinstance(x, Mapping) else x)
 
 
-def n_rows(x: Inputs, dim: int = 0) -> int:
+def n_rows(x: Inputs) -> int:
     """The number of examples, which all tensors must agree on."""
     parts = tensors(x)
-    if any(part.dim() <= dim for part in parts):
+    if any(part.dim() == 0 for part in parts):
         raise ValueError("x is a single number or has one among its tensors; their first dimension are the examples")
-    sizes = {part.shape[dim] for part in parts}
+    sizes = {len(part) for part in parts}
     if len(sizes) != 1:
         raise ValueError(f"the tensors of x have different numbers of rows: {sorted(sizes)}")
     return sizes.pop()

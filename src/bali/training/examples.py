@@ -84,7 +84,7 @@ class WithFeatures:
         return self.whole.take(index)
 
 
-def with_features(examples: Examples, body: FrozenBody, at_once: int = 256) -> Examples | None:
+def with_features(examples: Examples, body: FrozenBody) -> Examples | None:
     """The features of all examples, each computed once; None where they are too many, or examples are not always the same,
     as with random augmentation."""
     few = torch.arange(min(4, len(examples)))
@@ -93,8 +93,7 @@ def with_features(examples: Examples, body: FrozenBody, at_once: int = 256) -> E
         return None
     if body.features(examples.take(few)[0])[0].numel() * len(examples) > _MOST_FEATURES:
         return None
-    starts = range(0, len(examples), at_once)
-    parts = (examples.take(torch.arange(s, min(s + at_once, len(examples))))[0] for s in starts)
+    parts = (examples.take(index)[0] for index in torch.split(torch.arange(len(examples)), 256))
     return WithFeatures(examples, body, torch.cat([body.features(part) for part in parts]))
 
 

@@ -23,6 +23,7 @@ from bali.inference.joint import Pace
 from bali.inference.stack_update import StackLayer, StackPass, advance, backward, forward, forward_columns, take_in
 from bali.layers.modules import ACTIVATIONS
 from bali.predictive.likelihoods import Likelihood
+from bali.training.adam import Adam
 
 #: Memories of the averages of the means; at each score the better one counts.
 DECAYS = (0.95, 0.99)
@@ -336,13 +337,8 @@ def initial_means(
 def best_constant(likelihood: Likelihood, y: Tensor, weight: Tensor, n_outputs: int, n_steps: int = 300) -> Tensor:
     """Outputs (P,) that are the same for all rows and make them most likely, by Adam: where training starts from."""
     z = torch.zeros(n_outputs, dtype=torch.float64, device=y.device)
-    first, second = torch.zeros_like(z), torch.zeros_like(z)
-    share = weight.double() / weight.double().sum()
+    adam, share = Adam(z, 0.2, (0.9, 0.99)), weight.double() / weight.double().sum()
     for step in range(1, n_steps + 1):
         gradient = likelihood.evaluate(z.expand(len(y), -1), y)[1]
-        mean = (gradient * share[:, None]).sum(0)
-        first.lerp_(mean, 0.1)
-        second.lerp_(mean.square(), 0.01)
-        rate = 0.2 * (1.0 - step / (n_steps + 1))
-        z = z + rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
+        z = z + adam.step((gradient * share[:, None]).sum(0), 1.0 - step / (n_steps + 1))
     return z

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from bali.conjugate import linalg
+from bali.training.adam import Adam
 from bali.training.conditioning import Body, Conditioned, Rows, begin
 
 #: Waves of a member, each a cosine and a sine: of all columns, and of single ones, of which every column has some.
@@ -165,7 +166,7 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
     priors = torch.tensor([(_COLUMN[0] - 0.5 * math.log(d), _COLUMN[1])] * d + own, dtype=torch.float64)
     centre, width = priors.mT
     drawn = torch.randn(k, len(priors), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    logs = (centre + 0.5 * width * drawn).requires_grad_()
+    logs = centre + 0.5 * width * drawn
 
     def found(logs: Tensor) -> Found:
         columns, sizes, noise = torch.split(logs.exp(), [d, 3 * n_targets, n_targets], -1)
@@ -174,14 +175,13 @@ def _most_likely(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> Found:
         evidence = _evidence(waves.features(x, columns), waves.parts, targets, sizes, noise)
         return Found(columns, sizes, noise, prior + evidence)
 
-    optimizer = torch.optim.Adam([logs], betas=(0.9, 0.99))
-    with torch.enable_grad():
-        for step in range(_STEPS):
-            for settings in optimizer.param_groups:
-                settings["lr"] = _RATE * max(0.02, 0.5 * (1.0 + math.cos(math.pi * step / _STEPS)))
-            optimizer.zero_grad()
-            (-found(logs).evidence.sum()).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+    adam = Adam(logs, _RATE, (0.9, 0.99))
+    for step in range(_STEPS):
+        with torch.enable_grad():
+            free = logs.requires_grad_()
+            gradient = torch.autograd.grad(found(free).evidence.sum(), free)[0]
+        share = max(0.02, 0.5 * (1.0 + math.cos(math.pi * step / _STEPS)))
+        logs = logs.detach() + adam.step(gradient, share)
     with torch.no_grad():
         return found(logs)
 

@@ -166,11 +166,6 @@ def coverage_curve(held: RegressionHoldout | DurationHoldout) -> CoverageCurve:
     return CoverageCurve(nominal, observed, *chance_range(len(from_middle), nominal))
 
 
-def probability_integral_transform(held: RegressionHoldout | DurationHoldout) -> Array:
-    """The share of the predicted distribution that lies below the true value."""
-    return held.transforms
-
-
 # --- classification ---------------------------------------------------------------------------------------------
 
 
@@ -189,19 +184,18 @@ def stated_probabilities(held: ClassHoldout) -> tuple[Array, NDArray[np.bool_]]:
     return held.confidence, held.correct
 
 
-def reliability(stated: Array, true: NDArray[np.bool_], n_bins: int = 10, least: int = 10) -> list[Bin]:
-    """Rows by stated probability, in bins of equal width; one with fewer than `least` rows is joined to the next."""
-    which = np.clip((stated * n_bins).astype(int), 0, n_bins - 1)
+def reliability(stated: Array, true: NDArray[np.bool_]) -> list[Bin]:
+    """Rows by stated probability, in ten bins of equal width; one with fewer than ten rows is joined to the next."""
+    which = np.clip((stated * 10).astype(int), 0, 9)
     groups: list[NDArray[np.bool_]] = []
     for index in np.unique(which):
         chosen = which == index
-        if groups and groups[-1].sum() < least:
+        if groups and groups[-1].sum() < 10:
             groups[-1] = groups[-1] | chosen
         else:
             groups.append(chosen)
-    if len(groups) > 1 and groups[-1].sum() < least:
-        last = groups.pop()
-        groups[-1] = groups[-1] | last
+    if len(groups) > 1 and groups[-1].sum() < 10:
+        groups[-2:] = [groups[-2] | groups[-1]]
     return [_bin(stated[chosen], true[chosen]) for chosen in groups]
 
 
@@ -214,7 +208,7 @@ def _bin(stated: Array, true: NDArray[np.bool_]) -> Bin:
 # --- both -------------------------------------------------------------------------------------------------------
 
 
-def uncertainty_groups(uncertainty: Array, n_groups: int = 8, least: int = 8) -> list[NDArray[np.intp]]:
-    """Row positions in groups of equal size, from the most certain to the least; at least `least` rows in each."""
-    n_groups = max(1, min(n_groups, len(uncertainty) // least))
+def uncertainty_groups(uncertainty: Array) -> list[NDArray[np.intp]]:
+    """Row positions in up to eight groups of equal size, from the most certain to the least; at least eight rows in each."""
+    n_groups = max(1, min(8, len(uncertainty) // 8))
     return list(np.array_split(np.argsort(uncertainty, kind="stable"), n_groups))

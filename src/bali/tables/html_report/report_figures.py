@@ -76,7 +76,7 @@ def interval_coverage(figure: Figure, held: RegressionHoldout | DurationHoldout)
 
 def where_truth_falls(figure: Figure, held: RegressionHoldout | DurationHoldout) -> None:
     axes = figure.subplots()
-    values = holdout.probability_integral_transform(held)
+    values = held.transforms
     n_bins = 10 if len(values) >= 50 else 5
     counts, edges = np.histogram(values, n_bins, (0.0, 1.0))
     low, high = holdout.chance_range(len(values), 1 / n_bins)

@@ -125,15 +125,17 @@ def most_uncertain(held: Holdout) -> Table:
 
 def _regression_row(held: RegressionHoldout, i: int) -> list[str]:
     own = held.epistemic[i] / (held.epistemic[i] + held.aleatoric[i])
-    interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
     mean, truth, std = (number(float(values[i])) for values in (held.mean, held.y, held.std))
-    return [str(held.row[i]), mean, interval, truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
+    return [str(held.row[i]), mean, _interval(held, i), truth, "yes" if held.inside[i] else "no", std, percent(float(own))]
 
 
 def _duration_row(held: DurationHoldout, i: int) -> list[str]:
-    interval = f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
     seen = number(float(held.y[i])) + ("" if held.event[i] else " and not over")
-    return [str(held.row[i]), number(float(held.median[i])), interval, seen]
+    return [str(held.row[i]), number(float(held.median[i])), _interval(held, i), seen]
+
+
+def _interval(held: RegressionHoldout | DurationHoldout, i: int) -> str:
+    return f"{number(float(held.low[i]))} to {number(float(held.high[i]))}"
 
 
 def _class_row(held: ClassHoldout, i: int) -> list[str]:
