@@ -12,8 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
+from bali.predictive import metrics
 from bali.predictive.durations import DurationPredictive
-from bali.predictive.likelihoods import NegativeBinomial, Weibull
+from bali.predictive.likelihoods import NegativeBinomial, Poisson, Weibull
 from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
 from bali.tables.table_scores import Scores, rootogram, survival_by_risk
@@ -70,6 +71,21 @@ def test_columns_of_counts() -> None:
     np.testing.assert_allclose(columns["probability_0"], law.pmf(0), rtol=1e-5)
     np.testing.assert_array_equal(columns["upper"], law.ppf(0.95))
     np.testing.assert_allclose(columns["std"], law.std(), rtol=1e-4)
+
+
+def test_scores_of_counts_are_those_of_the_library() -> None:
+    y = np.random.default_rng(0).poisson(4.0, 60).astype(float)
+    z = torch.linspace(0.5, 2.0, 60)[None, :, None] + torch.tensor([0.0, 0.3])[:, None, None]
+    predictive = Poisson().predictive(z)
+    scores = Scores(Target("visits", "counts"))
+    for part in (slice(0, 25), slice(25, 60)):
+        scores.add(predictive.rows(part), y[part])
+    found = scores.metrics()
+    assert found["crps"] == pytest.approx(metrics.crps(predictive, y), rel=1e-6)
+    assert found["interval_score_90"] == pytest.approx(metrics.interval_score(predictive, y, 0.9), rel=1e-6)
+    assert found["coverage_90"] == metrics.interval_coverage(predictive, y, 0.9)
+    losses = [metrics.pinball_loss(predictive, y, level) for level in (0.05, 0.5, 0.95)]
+    assert found["pinball"] == pytest.approx(np.mean(losses), rel=1e-6)
 
 
 def test_columns_and_scores_of_durations() -> None:

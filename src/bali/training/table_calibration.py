@@ -75,10 +75,16 @@ def _groups(held_out: Tensor, weight: Tensor, n_members: int) -> list[Group]:
 
 
 def held_out_predictions(
-    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, held_out: Tensor
+    posterior: TablePosterior,
+    encoded: Sequence[Tensor],
+    y: Tensor,
+    weight: Tensor,
+    held_out: Tensor,
+    n_groups: int | None = None,
 ) -> list[Part]:
-    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out."""
-    groups = _groups(held_out, weight, posterior.stacks[0].n_members)
+    """Of every so many held-out rows, or of those of the first groups, by the members of a calibrated posterior that hold
+    them out."""
+    groups = _groups(held_out, weight, posterior.stacks[0].n_members)[:n_groups]
     return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
 
 
