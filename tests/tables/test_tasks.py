@@ -135,6 +135,30 @@ def test_options_that_do_not_go_together(arguments: tuple[str, ...], tmp_path: P
     assert USAGE[arguments] in result.output
 
 
+def test_fit_predict_evaluate_counts(tmp_path: Path) -> None:
+    x = RNG.normal(size=VISITS.size)
+    table = pd.DataFrame({"x": x, "visits": VISITS})
+    file, model = tmp_path / "visits.csv", tmp_path / "model"
+    table.to_csv(file, index=False)
+    quick = ("--max-iter", 10, "--members", 2, "--jobs", 1, "--time-limit", 60, "--holdout", 0.4, "--out", model)
+    result = run("fit", file, "--target", "visits", *quick)
+    assert result.exit_code == 0, result.output
+    assert "task: counts" in result.stdout
+    record = json.loads((model / "metrics.json").read_text())
+    assert record["task"] == "counts"
+    assert {"d2", "crps", "interval_score_90", "pinball", "pit_distance"} <= set(record["metrics"])
+    assert "Interval score" in (model / "report.html").read_text()
+    out = tmp_path / "predicted.csv"
+    assert run("predict", model, file, "--out", out).exit_code == 0
+    found = pd.read_csv(out)
+    assert (found["lower"] == found["lower"].round()).all()
+    assert found["probability_0"].between(0.0, 1.0).all()
+    scores = json.loads(run("evaluate", model, file, "--json", "--quiet").stdout)["metrics"]
+    assert scores["interval_score_90"] > 0.0
+    table.assign(visits=VISITS - 50).to_csv(file, index=False)
+    assert "counts are 0, 1, 2" in run("evaluate", model, file).output
+
+
 def test_fit_predict_evaluate_durations(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, censored = rng.normal(size=60), rng.uniform(1, 9, 60)

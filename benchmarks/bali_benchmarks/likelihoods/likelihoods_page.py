@@ -23,8 +23,9 @@ _ABOUT = {
     "airfoil": "The published split, five seeds of the model, in units of the training targets' standard deviation; "
     "`nll_gaussian` is of a Gaussian with the prediction's mean and standard deviation. Bars: `nll_gaussian` at most −.93, "
     "RMSE at most .125.",
-    "bikesharing": "As airfoil. `BALI` has nothing set and decides between numbers, their logarithms and counts; `BALI numbers` "
-    "is a Gaussian with noise by row. Bars: `nll_gaussian` at most −.74, of `BALI numbers` below −.73, RMSE at most .21.",
+    "bikesharing": "As airfoil. `BALI` has nothing set and chooses between numbers, their logarithms and counts; `BALI "
+    "numbers` is a Gaussian with noise by row. Bars: `nll_gaussian` at most −.74, that of `BALI numbers` below −.73; RMSE "
+    "at most .21.",
 }
 
 

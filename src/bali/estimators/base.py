@@ -185,12 +185,18 @@ class BALIEstimator(FittedTable):
             likelihoods, offset, data = [c.likelihood for c in kept], kept[0].offset, (t, w, held_out)
             return calibrated(found.posteriors, likelihoods, encoded, *data, recipe.seed, offset, sees), encoded
 
+        def again(before: Trained, held_out: Tensor) -> Trained:
+            is_late = deadline is not None and time.monotonic() > deadline
+            if before.posterior.row_noise is None or before.found.outcome != "converged" or is_late:
+                return before
+            further = partial(train, done=before.found.n_steps)
+            return trained_by_precision(before, candidates, t, w, held_out, further, calibrate)
+
         found = train(candidates, w, few)
         trained = Trained(*calibrate(found, few), found, few)
-        is_early = found.outcome == "converged" and (deadline is None or time.monotonic() <= deadline)
-        if trained.posterior.row_noise is not None and is_early:
-            again = partial(train, done=found.n_steps)
-            trained = trained_by_precision(trained, candidates, t, w, groups, again, calibrate)
+        if len(groups) > len(few):
+            trained = again(trained, groups)
+        trained = again(trained, trained.held_out)
         posterior, encoded, found, held_out = trained
         ways = found.kept if posterior.row_noise is None else seen(found)
         self.posterior_, self.encodings_ = posterior, [encodings[i] for i in ways]

@@ -25,8 +25,8 @@ _LOG_SCALES = torch.linspace(-1.5, 1.0, 51).tolist()  # of the noise's standard 
 _SCALE_STD, _DOF_STD = 0.5, 1.0
 #: Many members have no less than this share of the noise variance that a few have on held-out rows.
 _LEAST_SHARE = 0.3
-#: Held-out rows: more tell two numbers no better.
-_MOST_ROWS = 5000
+#: Held-out rows: more tell two numbers no better, but the noise of each row is learnt from them.
+_MOST_ROWS, _MOST_ROWS_OF_NOISE = 5000, 20_000
 _SAMPLES = 32
 #: Rows of which heaps are learnt, and rows that are predicted at once.
 _MOST_ROWS_OF_HEAPS, _AT_ONCE = 20_000, 4096
@@ -59,9 +59,9 @@ class Group(NamedTuple):
     weight: Tensor
     members: range
 
-    def some(self, n_groups: int) -> Group:
+    def some(self, n_groups: int, most: int = _MOST_ROWS) -> Group:
         """Every so many of its rows; the first ones would be no fair sample, as tables come sorted."""
-        step = -(-len(self.rows) * n_groups // _MOST_ROWS)
+        step = -(-len(self.rows) * n_groups // most)
         return Group(self.rows[::step], self.weight[::step], self.members)
 
 
@@ -114,7 +114,7 @@ def _with_noise(
         found = replace(posterior, noise=eye).predictive(encoded, 1)
         residual = (y - found.mean).double()
         return replace(posterior, noise=_covariance(residual, weight), noise_dof=_TYPICAL_DOF)
-    groups = [group.some(len(groups)) for group in groups]
+    groups = [group.some(len(groups), _MOST_ROWS_OF_NOISE) for group in groups]
     unit = replace(posterior, noise=1e-6 * eye)
     rows, held_weight = (torch.cat(parts) for parts in ([g.rows for g in groups], [g.weight for g in groups]))
     means = torch.cat([part.predictive.mean for part in _parts(unit, encoded, y, groups)])

@@ -1,10 +1,14 @@
-"""A second training of a regression whose rows have noises of their own: each row counts by its precision.
+"""Further training of a regression whose rows have noises of their own: each row counts by its precision.
 
 Means are learnt first with one noise for all rows, and the noise of each from what they leave. Rows of little noise then say
-more about the mean than the first training knew. The second one goes on from where the first ended, for half as many
-steps. Where the first one had few groups of held-out rows, as of large tables, it begins anew with more members in more
-groups: noise by row is learnt from held-out rows alone, and only ways of seeing the table that were kept are trained again.
-What it finds is kept where held-out rows are more likely by it.
+more about the mean than the first training knew. Networks go on from where they ended, for half as many steps.
+
+Where the first training had few groups of held-out rows, as of large tables, networks first begin anew, with more members
+in more groups: noise by row is learnt from held-out rows alone, and only ways of seeing the table that were kept are trained
+again. Rows count by the root of their precision then: whoever sees little of the rows with much noise from the start errs
+more.
+
+What comes of either is kept where held-out rows are more likely by it.
 """
 
 from __future__ import annotations
@@ -43,14 +47,15 @@ def trained_by_precision(
     train: Callable[[list[Candidate], Tensor, Tensor], TableFit],
     calibrate: Callable[[TableFit, Tensor], tuple[TablePosterior, list[Tensor]]],
 ) -> Trained:
-    """The second training where it is better, and otherwise the first. `groups` are of rows that the second one's members
-    hold out, (G, n): those of the first, or these and more."""
+    """What comes of it where that is better, and otherwise the first. `groups` are of rows that members hold out now,
+    (G, n): those of the first training, or these and more, for which networks begin anew."""
     posterior, encoded, found, held_out = first
     scale = torch.cat([_scales(posterior, [x[at : at + _AT_ONCE] for x in encoded]) for at in range(0, len(y), _AT_ONCE)])
-    precision = scale.clamp_min(_LEAST_SCALE * scale.median()).pow(-2).to(weight)
+    is_anew = len(groups) > len(held_out)
+    precision = scale.clamp_min(_LEAST_SCALE * scale.median()).pow(-1 if is_anew else -2).to(weight)
     precision *= weight.sum() / (weight * precision).sum()
-    again = [candidates[i] for i in found.kept]
-    if len(groups) == len(held_out):
+    again = [replace(candidates[i], start=None) for i in found.kept]
+    if not is_anew:
         again = [
             replace(c, start=[m.clone() for m in course.best], rules=replace(c.rules, n_steps=-(-c.rules.n_steps // 2)))
             for c, course in zip(again, found.courses, strict=True)
@@ -59,18 +64,15 @@ def trained_by_precision(
         second = train(again, weight * precision, groups)
     except KeyboardInterrupt:  # before it knew anything
         return first._replace(found=replace(found, outcome="interrupted"))
-    now = replace(
-        found,
-        kept=[found.kept[i] for i in second.kept],
-        courses=[found.courses[i] for i in second.kept],
-        posteriors=second.posteriors,
-        outcome=second.outcome,
-    )
+    found = replace(found, outcome=second.outcome, n_steps=found.n_steps + second.n_steps)
+    kept = [found.kept[i] for i in second.kept]
+    courses = second.courses if is_anew else [found.courses[i] for i in second.kept]
+    now = replace(found, kept=kept, courses=courses, posteriors=second.posteriors)
     later, seen = calibrate(now, groups)
     before = held_out_predictions(posterior, encoded, y, weight, held_out)
     after = held_out_predictions(later, seen, y, weight, groups, len(held_out))
     if not are_likelier(after, before):
-        return first._replace(found=replace(found, outcome=second.outcome))
+        return first._replace(found=found)
     return Trained(replace(later, by_precision=True), seen, now, groups)
 
 
