@@ -128,7 +128,7 @@ MEMBERS, WIDTH = 5, 32
 _ACTIVATION, _DOF = "gelu", 4.0
 _CONSTANT = math.lgamma((_DOF + 1) / 2) - math.lgamma(_DOF / 2) - 0.5 * math.log(_DOF * math.pi)  # of its density
 #: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
-_RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=5.0)
+_RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
 #: Held-out residuals from which on steps are more, by the cube root of their number.
 _USUAL_ROWS = 500
 #: Fewer held-out residuals tell nothing about where noise is larger.
