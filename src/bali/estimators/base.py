@@ -198,7 +198,9 @@ class BALIEstimator(FittedTable):
             trained = again(trained, groups)
         trained = again(trained, trained.held_out)
         posterior, encoded, found, held_out = trained
-        ways = found.kept if posterior.row_noise is None else seen(found)
+        ways = found.kept
+        if posterior.row_noise is not None and posterior.row_noise.sees == len(found.kept):
+            ways = seen(found)
         self.posterior_, self.encodings_ = posterior, [encodings[i] for i in ways]
         self.recipe_ = replace(recipe, n_members=posterior.stacks[0].n_members, n_groups=len(held_out))
         self._remember(found, [candidates[i] for i in found.kept])

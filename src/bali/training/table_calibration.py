@@ -27,6 +27,8 @@ _SCALE_STD, _DOF_STD = 0.5, 1.0
 _LEAST_SHARE = 0.3
 #: Held-out rows: more tell two numbers no better, but the noise of each row is learnt from them.
 _MOST_ROWS, _MOST_ROWS_OF_NOISE = 5000, 20_000
+#: From more held-out rows on, they can tell in which way rows are to be shown to networks of their noise.
+_FEW_ROWS_OF_NOISE = 500
 _SAMPLES = 32
 #: Rows of which heaps are learnt, and rows that are predicted at once.
 _MOST_ROWS_OF_HEAPS, _AT_ONCE = 20_000, 4096
@@ -80,12 +82,21 @@ def held_out_predictions(
     y: Tensor,
     weight: Tensor,
     held_out: Tensor,
-    n_groups: int | None = None,
+    common: tuple[int, int] | None = None,
 ) -> list[Part]:
-    """Of every so many held-out rows, or of those of the first groups, by the members of a calibrated posterior that hold
-    them out."""
-    groups = _groups(held_out, weight, posterior.stacks[0].n_members)[:n_groups]
+    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out; or of the first groups
+    by so many of these members."""
+    groups = _groups(held_out, weight, posterior.stacks[0].n_members)
+    if common is not None:
+        groups = [group._replace(members=group.members[: common[1]]) for group in groups[: common[0]]]
     return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
+
+
+def in_common(*trained: tuple[TablePosterior, Tensor]) -> tuple[int, int]:
+    """Groups, and members that hold out each, of posteriors and what is held out: those that all have. Mixtures of more
+    members are more likely whatever they are of."""
+    n_groups = min(len(held_out) for _, held_out in trained)
+    return n_groups, min(posterior.stacks[0].n_members // len(held_out) for posterior, held_out in trained)
 
 
 def are_likelier(now: Sequence[Part], before: Sequence[Part], n_errors: float = 1.0) -> bool:
@@ -120,8 +131,10 @@ def _with_noise(
     means = torch.cat([part.predictive.mean for part in _parts(unit, encoded, y, groups)])
     residual = (y[rows] - means).double()
     generator = torch.Generator(device=y.device).manual_seed(posterior.seed)
-    x, scales = encoded[noise_sees][rows], torch.ones_like(residual)
-    learnt = learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator, noise_sees)
+    ways = dict.fromkeys([noise_sees, *range(len(posterior.stacks))] if len(rows) > _FEW_ROWS_OF_NOISE else [noise_sees])
+    seen, scales = [(way, encoded[way][rows]) for way in ways], torch.ones_like(residual)
+    tried = [learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator, way) for way, x in seen]
+    learnt = max((found for found in tried if found is not None), key=lambda found: found[0].gain, default=None)
     if learnt is not None:
         scales = learnt[1].double()
         residual = residual / scales

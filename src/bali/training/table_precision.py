@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bali.training.table_calibration import are_likelier, held_out_predictions
+from bali.training.table_calibration import are_likelier, held_out_predictions, in_common
 from bali.training.table_fit import Candidate, TableFit
 from bali.training.table_posterior import TablePosterior
 
@@ -69,8 +69,9 @@ def trained_by_precision(
     courses = second.courses if is_anew else [found.courses[i] for i in second.kept]
     now = replace(found, kept=kept, courses=courses, posteriors=second.posteriors)
     later, seen = calibrate(now, groups)
-    before = held_out_predictions(posterior, encoded, y, weight, held_out)
-    after = held_out_predictions(later, seen, y, weight, groups, len(held_out))
+    common = in_common((posterior, held_out), (later, groups))
+    before = held_out_predictions(posterior, encoded, y, weight, held_out, common)
+    after = held_out_predictions(later, seen, y, weight, groups, common)
     if not are_likelier(after, before):
         return first._replace(found=found)
     return Trained(replace(later, by_precision=True), seen, now, groups)
