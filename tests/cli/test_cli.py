@@ -41,7 +41,7 @@ def test_fit_says_what_it_does_and_writes_three_files(tmp_path: Path) -> None:
         "log_likelihood",
         "coverage_90",
         "crps",
-        "interval_score_90",
+        "interval_score",
         "pinball",
         "pit_distance",
     }

@@ -82,7 +82,7 @@ def test_scores_of_counts_are_those_of_the_library() -> None:
         scores.add(predictive.rows(part), y[part])
     found = scores.metrics()
     assert found["crps"] == pytest.approx(metrics.crps(predictive, y), rel=1e-6)
-    assert found["interval_score_90"] == pytest.approx(metrics.interval_score(predictive, y, 0.9), rel=1e-6)
+    assert found["interval_score"] == pytest.approx(metrics.interval_score(predictive, y, 0.9), rel=1e-6)
     assert found["coverage_90"] == metrics.interval_coverage(predictive, y, 0.9)
     losses = [metrics.pinball_loss(predictive, y, level) for level in (0.05, 0.5, 0.95)]
     assert found["pinball"] == pytest.approx(np.mean(losses), rel=1e-6)
@@ -146,7 +146,7 @@ def test_fit_predict_evaluate_counts(tmp_path: Path) -> None:
     assert "task: counts" in result.stdout
     record = json.loads((model / "metrics.json").read_text())
     assert record["task"] == "counts"
-    assert {"d2", "crps", "interval_score_90", "pinball", "pit_distance"} <= set(record["metrics"])
+    assert {"d2", "crps", "interval_score", "pinball", "pit_distance"} <= set(record["metrics"])
     assert "Interval score" in (model / "report.html").read_text()
     out = tmp_path / "predicted.csv"
     assert run("predict", model, file, "--out", out).exit_code == 0
@@ -154,7 +154,7 @@ def test_fit_predict_evaluate_counts(tmp_path: Path) -> None:
     assert (found["lower"] == found["lower"].round()).all()
     assert found["probability_0"].between(0.0, 1.0).all()
     scores = json.loads(run("evaluate", model, file, "--json", "--quiet").stdout)["metrics"]
-    assert scores["interval_score_90"] > 0.0
+    assert scores["interval_score"] > 0.0
     table.assign(visits=VISITS - 50).to_csv(file, index=False)
     assert "counts are 0, 1, 2" in run("evaluate", model, file).output
 

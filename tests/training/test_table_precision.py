@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import bali
 from bali import BALIRegressor
 from bali.estimators import base, defaults
-from bali.training import table_precision
+from bali.training import table_fit, table_precision
 from bali.training.table_posterior import is_gain
 
 N = 800
@@ -60,7 +60,7 @@ def test_more_members_begin_anew_where_few_groups_were_held_out(tmp_path: Path, 
     X = rng.normal(size=(N, 3))
     y = np.exp(1.0 + 0.3 * np.sin(X[:, 0]) + 0.05 * np.exp(1.2 * X[:, 1]) * rng.normal(size=N))
     asked: list[tuple[int, int]] = []
-    train = base.train_table
+    train = table_fit.train_table
 
     def watched(
         candidates: Any, n_members: int, activation: str, t: Any, weight: Any, held_out: Any, *rest: Any, **more: Any

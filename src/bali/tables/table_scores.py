@@ -48,13 +48,10 @@ METRICS = {
     ),
     "brier_over_time": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
     "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
-    "interval_score_90": MetricText(
-        "Interval score",
-        "width of 90\u202f% intervals, and a penalty for values outside; in the target's units; lower is better",
+    "interval_score": MetricText(
+        "Interval score", "width of 90 % intervals, and a penalty for values outside; in the target's units; lower is better"
     ),
-    "pinball": MetricText(
-        "Pinball loss", "of the 5\u202f%, 50\u202f% and 95\u202f% quantiles, in the target's units; lower is better"
-    ),
+    "pinball": MetricText("Pinball loss", "of the 5, 50 and 95 % quantiles, in the target's units; lower is better"),
     "pit_distance": MetricText(
         "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
     ),
@@ -135,8 +132,8 @@ class Scores:
             if self._target.task == "counts":
                 least = np.finfo(np.float64).tiny
                 scores["d2"] = float(d2_tweedie_score(y, np.maximum(predicted, least), power=1.0))
-        of_distribution = {"crps": kept["crps"], "interval_score_90": kept["interval_score"], "pinball": kept["pinball"]}
-        return scores | log_likelihood | {name: float(values.mean()) for name, values in of_distribution.items()} | checks
+        of_distribution = {name: float(kept[name].mean()) for name in ("crps", "interval_score", "pinball")}
+        return scores | log_likelihood | of_distribution | checks
 
     def _of_durations(self, kept: dict[str, NDArray[np.float64]]) -> dict[str, float]:
         bounds, scores = durations(kept["y"][:, 0], kept["y"][:, 1]), dict[str, float]()
