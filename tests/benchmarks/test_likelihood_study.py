@@ -16,7 +16,7 @@ from bali_benchmarks.likelihoods import boosted_counts, likelihood_runs
 from bali_benchmarks.likelihoods.likelihood_runs import SETS, Job, jobs, run
 from bali_benchmarks.likelihoods.likelihoods_page import to_markdown
 from bali_benchmarks.likelihoods.linear_models import Cox, LinearModel
-from bali_benchmarks.lines import read_lines
+from bali_benchmarks.lines import append_line, read_lines
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 2))
@@ -75,6 +75,11 @@ def test_a_run_goes_on_and_makes_a_page(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(asked) == len(read_lines(out)) == 3
     assert len(run(out, ["noise by a column"])) == len(asked) == 3
     assert "| BALI | 3 | 1.000 ± 0.577 |" in to_markdown(read_lines(out))
+    append_line(out, {"set": "airfoil", "method": "BALI", "split": 0, "seconds": 1.0, "rmse": 0.1})
+    assert len(run(out, ["noise by a column"], again=["BALI"])) == 4
+    assert len(asked) == 6
+    with pytest.raises(ValueError, match="there is no method 'moon'; there are BALI"):
+        run(out, ["noise by a column"], again=["moon"])
 
 
 def test_a_set_that_is_not_there_is_named_with_those_that_are() -> None:

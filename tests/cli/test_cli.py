@@ -34,7 +34,17 @@ def test_fit_says_what_it_does_and_writes_three_files(tmp_path: Path) -> None:
     assert "coverage_90" in result.stdout
     assert f"bali predict {out} NEW.csv" in result.stdout
     metrics = json.loads((out / "metrics.json").read_text())["metrics"]
-    assert set(metrics) == {"rmse", "mae", "r2", "log_likelihood", "coverage_90", "crps", "pit_distance"}
+    assert set(metrics) == {
+        "rmse",
+        "mae",
+        "r2",
+        "log_likelihood",
+        "coverage_90",
+        "crps",
+        "interval_score",
+        "pinball",
+        "pit_distance",
+    }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["houses.csv", "model"]
 
 

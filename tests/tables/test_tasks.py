@@ -12,8 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
+from bali.predictive import metrics
 from bali.predictive.durations import DurationPredictive
-from bali.predictive.likelihoods import NegativeBinomial, Weibull
+from bali.predictive.likelihoods import NegativeBinomial, Poisson, Weibull
 from bali.tables.errors import TableError
 from bali.tables.table_model import load_table_model
 from bali.tables.table_scores import Scores, rootogram, survival_by_risk
@@ -72,6 +73,21 @@ def test_columns_of_counts() -> None:
     np.testing.assert_allclose(columns["std"], law.std(), rtol=1e-4)
 
 
+def test_scores_of_counts_are_those_of_the_library() -> None:
+    y = np.random.default_rng(0).poisson(4.0, 60).astype(float)
+    z = torch.linspace(0.5, 2.0, 60)[None, :, None] + torch.tensor([0.0, 0.3])[:, None, None]
+    predictive = Poisson().predictive(z)
+    scores = Scores(Target("visits", "counts"))
+    for part in (slice(0, 25), slice(25, 60)):
+        scores.add(predictive.rows(part), y[part])
+    found = scores.metrics()
+    assert found["crps"] == pytest.approx(metrics.crps(predictive, y), rel=1e-6)
+    assert found["interval_score"] == pytest.approx(metrics.interval_score(predictive, y, 0.9), rel=1e-6)
+    assert found["coverage_90"] == metrics.interval_coverage(predictive, y, 0.9)
+    losses = [metrics.pinball_loss(predictive, y, level) for level in (0.05, 0.5, 0.95)]
+    assert found["pinball"] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
 def test_columns_and_scores_of_durations() -> None:
     z = torch.zeros(2, 60, 2)
     z[:, :, 0] = torch.linspace(0.0, 2.0, 60)
@@ -117,6 +133,30 @@ def test_options_that_do_not_go_together(arguments: tuple[str, ...], tmp_path: P
     result = run("fit", tmp_path / "jobs.csv", *arguments)
     assert result.exit_code == 2
     assert USAGE[arguments] in result.output
+
+
+def test_fit_predict_evaluate_counts(tmp_path: Path) -> None:
+    x = RNG.normal(size=VISITS.size)
+    table = pd.DataFrame({"x": x, "visits": VISITS})
+    file, model = tmp_path / "visits.csv", tmp_path / "model"
+    table.to_csv(file, index=False)
+    quick = ("--max-iter", 10, "--members", 2, "--jobs", 1, "--time-limit", 60, "--holdout", 0.4, "--out", model)
+    result = run("fit", file, "--target", "visits", *quick)
+    assert result.exit_code == 0, result.output
+    assert "task: counts" in result.stdout
+    record = json.loads((model / "metrics.json").read_text())
+    assert record["task"] == "counts"
+    assert {"d2", "crps", "interval_score", "pinball", "pit_distance"} <= set(record["metrics"])
+    assert "Interval score" in (model / "report.html").read_text()
+    out = tmp_path / "predicted.csv"
+    assert run("predict", model, file, "--out", out).exit_code == 0
+    found = pd.read_csv(out)
+    assert (found["lower"] == found["lower"].round()).all()
+    assert found["probability_0"].between(0.0, 1.0).all()
+    scores = json.loads(run("evaluate", model, file, "--json", "--quiet").stdout)["metrics"]
+    assert scores["interval_score"] > 0.0
+    table.assign(visits=VISITS - 50).to_csv(file, index=False)
+    assert "counts are 0, 1, 2" in run("evaluate", model, file).output
 
 
 def test_fit_predict_evaluate_durations(tmp_path: Path) -> None:

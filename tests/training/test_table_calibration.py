@@ -14,7 +14,7 @@ from torch import Tensor
 from bali.predictive.likelihoods import Categorical, Gaussian
 from bali.predictive.mixtures import ClassPredictive, RegressionPredictive
 from bali.training.fit_calibration import WIDTHS, likely_width
-from bali.training.table_calibration import calibrated
+from bali.training.table_calibration import calibrated, held_out_predictions, in_common
 from bali.training.table_posterior import TablePosterior
 from support.networks import randn, seeded
 from support.stacked import stack, with_ones
@@ -94,6 +94,30 @@ def test_a_mixture_of_all_members_has_less_noise_than_the_few_that_hold_a_row_ou
     assert score(1.0) > max(score(c) for c in np.geomspace(0.3, 3.0, 15)) - 0.025
     of_pairs = torch.stack([with_ones(x) @ means[[g, g + groups]].mean(0) - y for g in range(groups)]).square().mean()
     assert float(found.predictive([new_x], 1).aleatoric.mean()) < float(of_pairs)
+
+
+@pytest.mark.parametrize(("n", "sees"), [(400, 1), (1200, 0)])
+def test_many_held_out_rows_tell_in_which_way_the_noise_sees_them(n: int, sees: int) -> None:
+    """The noise goes by a column that the other way has with errors; fewer rows are shown as was said."""
+    x, means = randn(n, 2, seed=0), torch.tensor([[1.0], [0.0], [0.3]]).double().repeat(2, 1, 1)
+    y = with_ones(x) @ means[0] + 0.3 * torch.exp(x[:, 1:]) * randn(n, 1, seed=7)
+    other = x + torch.tensor([0.0, 1.0]) * randn(n, 2, seed=8)
+    stacks, weight = [stack([means], randn(2000, 2, seed=99))], torch.ones(n).double()
+    found = calibrated(stacks, [Gaussian()], [x, other], y, weight, torch.ones(1, n, dtype=torch.bool), 0, noise_sees=1)
+    assert found.row_noise is not None
+    assert found.row_noise.sees == sees
+
+
+def test_models_are_compared_by_mixtures_of_as_many_members() -> None:
+    x, y, means = linear(60, 0.3, 0.2, 10)
+    few, more = (torch.arange(60) % 10 == torch.arange(g)[:, None] for g in (1, 5))
+    one, other = fitted(x, y, means[:4], few), fitted(x, y, means, more)
+    common = in_common((one, few), (other, more))
+    assert common == (1, 2)
+    for posterior, held_out in ((one, few), (other, more)):
+        parts = held_out_predictions(posterior, [x], y, torch.ones(60).double(), held_out, common)
+        assert [part.predictive.n_components for part in parts] == [2]
+        torch.testing.assert_close(parts[0].y, y[::10])
 
 
 def test_without_held_out_rows_the_residuals_have_to_do() -> None:

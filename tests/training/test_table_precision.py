@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 import bali
 from bali import BALIRegressor
-from bali.training import table_precision
+from bali.estimators import base, defaults
+from bali.training import table_fit, table_precision
 from bali.training.table_posterior import is_gain
 
 N = 800
@@ -50,6 +51,35 @@ def test_a_second_training_is_kept_where_held_out_rows_are_likelier(
     again = bali.load(tmp_path / "model.bali")
     assert again.posterior_.by_precision is is_better
     assert (again.predict(X) == model.predict(X)).all()
+
+
+def test_more_members_begin_anew_where_few_groups_were_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four members hold out two groups of rows, then ten hold out five; a second model is compared on the same two."""
+    monkeypatch.setattr(defaults, "members", lambda _: 4)
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(N, 3))
+    y = np.exp(1.0 + 0.3 * np.sin(X[:, 0]) + 0.05 * np.exp(1.2 * X[:, 1]) * rng.normal(size=N))
+    asked: list[tuple[int, int]] = []
+    train = table_fit.train_table
+
+    def watched(
+        candidates: Any, n_members: int, activation: str, t: Any, weight: Any, held_out: Any, *rest: Any, **more: Any
+    ) -> Any:
+        asked.append((n_members, len(held_out)))
+        return train(candidates, n_members, activation, t, weight, held_out, *rest, **more)
+
+    monkeypatch.setattr(base, "train_table", watched)
+    short = {name: value for name, value in SETTINGS.items() if name != "n_members"} | {"max_iter": 150}
+    model = BALIRegressor(random_state=0, warm_start=True, **short).fit(X, y)
+    assert asked[:3] == [(4, 2), (10, 5), (10, 5)]
+    assert model.posterior_.by_precision
+    assert model.posterior_.stacks[0].n_members == model.recipe_.n_members == 10
+    assert model.recipe_.n_groups == 5
+    model.save(tmp_path / "model.bali")
+    assert (bali.load(tmp_path / "model.bali").predict(X) == model.predict(X)).all()
+    del asked[:]
+    model.fit(X, y)  # goes on with all ten
+    assert set(asked) == {(10, 5)}
 
 
 def test_counts_that_are_heaped_have_factors_and_keep_them_in_a_file(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from bali.cli.talk import failing_cleanly
 
 def likelihoods(
     sets: Annotated[list[str] | None, typer.Option("--set", help="Only this set; may be given more than once.")] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(help="Throw away what this method has (of these sets) and run it again, as its defaults have changed."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="JSON lines, one for each fit; what is there already is not run again.")] = Path(
         "results/likelihoods.jsonl"
     ),
@@ -23,7 +27,7 @@ def likelihoods(
 
     try:
         with failing_cleanly(out):
-            page.write_text(to_markdown(run(out, sets or [])), encoding="utf-8")
+            page.write_text(to_markdown(run(out, sets or [], again or [])), encoding="utf-8")
             typer.echo(page.read_text(encoding="utf-8"))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

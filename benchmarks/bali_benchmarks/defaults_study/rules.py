@@ -106,9 +106,12 @@ def _noise() -> tuple[str, str]:
         f"not train on them, are the targets of {NOISE_MEMBERS} small networks of {NOISE_WIDTH} units that learn the "
         "logarithm of their scale from the columns, what near rows say, and the predicted mean. They have held-out "
         "residuals of their own, which tell what share of these logarithms is to be believed: where none makes them more "
-        "likely than one scale for all rows, by a standard error, the noise is the same in every row. Otherwise networks go "
-        "on from their means for half as many steps, each row weighted by its precision, and the result is kept where "
-        "held-out rows are more likely by it, by a standard error."
+        "likely than one scale for all rows, by a standard error, the noise is the same in every row. Otherwise rows count "
+        f"by their precision from then on. From {WIDER_FROM:,} rows on, what was kept is learnt anew by "
+        f"{defaults.MEMBERS_BY_PRECISION} members of each way, each row weighted by the root of its precision: two and two "
+        "hold out the same rows here, too, so that noise is learnt from up to half of all rows. Then networks go on from "
+        "their means for half as many steps, each row weighted by its precision. Either is kept where held-out rows are "
+        "more likely by it, by a standard error."
     )
 
 

@@ -23,7 +23,7 @@ from bali.predictive.mixtures import RegressionPredictive
 from bali_benchmarks.datasets.storage import data_folder
 from bali_benchmarks.likelihoods import boosted_counts
 from bali_benchmarks.likelihoods.linear_models import COUNT_MODELS, Cox, LinearModel
-from bali_benchmarks.lines import append_line, read_lines
+from bali_benchmarks.lines import append_line, read_lines, write_lines
 
 Array = NDArray[Any]
 N_SPLITS, N_CONSTANT = 5, 20
@@ -48,9 +48,16 @@ def jobs(sets: Collection[str] = ()) -> list[Job]:
     return [job for job in every if job.method != boosted_counts.NAME or boosted_counts.is_installed()]
 
 
-def run(out: Path, sets: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Those that are not in the file yet."""
+def run(out: Path, sets: Collection[str] = (), again: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Those that are not in the file yet. What methods of `again` have there, of these sets, is thrown away first."""
+    methods = {job.method for job in jobs(sets)}
+    unknown = [name for name in again if name not in methods]
+    if unknown:
+        raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(sorted(methods))}")
     rows = read_lines(out)
+    if again:
+        rows = [row for row in rows if row["method"] not in again or (sets and row["set"] not in sets)]
+        write_lines(out, rows)
     done = {(row["set"], row["method"], row["split"]) for row in rows}
     left = [job for job in jobs(sets) if (job.set, job.method, job.split) not in done]
     for job in track(left, description="likelihoods"):

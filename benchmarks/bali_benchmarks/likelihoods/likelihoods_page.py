@@ -23,7 +23,9 @@ _ABOUT = {
     "airfoil": "The published split, five seeds of the model, in units of the training targets' standard deviation; "
     "`nll_gaussian` is of a Gaussian with the prediction's mean and standard deviation. Bars: `nll_gaussian` at most −.93, "
     "RMSE at most .125.",
-    "bikesharing": "As airfoil. Bars: `nll_gaussian` at most −.74, RMSE at most .21.",
+    "bikesharing": "As airfoil. `BALI` has nothing set and chooses between numbers, their logarithms and counts; `BALI "
+    "numbers` is a Gaussian with noise by row. Bars: `nll_gaussian` at most −.74, that of `BALI numbers` below −.73; RMSE "
+    "at most .21.",
 }
 
 
@@ -32,8 +34,8 @@ def to_markdown(rows: Rows) -> str:
         "# Likelihoods, measured",
         "",
         "`BALIRegressor` with nothing set but the kind of observation, beside linear models by maximum likelihood (inputs "
-        "standardised; Cox's with Breslow's baseline) and CatBoost with its defaults. Mean ± standard error over splits. "
-        "Written by `bali-benchmarks likelihoods`.",
+        "standardised; Cox's with Breslow's baseline) and CatBoost with its defaults. Mean ± standard error over splits, "
+        "and the version of the library that they are of. Written by `bali-benchmarks likelihoods`.",
     ]
     for name, (methods, _, _) in SETS.items():
         own = [row for row in rows if row["set"] == name]
@@ -41,12 +43,13 @@ def to_markdown(rows: Rows) -> str:
             continue
         scores = list(dict.fromkeys(key for row in own for key in row if key not in _NOT_SCORES))
         lines += ["", f"## {name.capitalize()}", "", _ABOUT[name], ""]
-        lines += [f"| method | splits | {' | '.join(scores)} | seconds |", f"|{'---|' * (len(scores) + 3)}"]
+        lines += [f"| method | splits | {' | '.join(scores)} | seconds | version |", f"|{'---|' * (len(scores) + 4)}"]
         for method in methods:
             of_method = [row for row in own if row["method"] == method]
             if of_method:
                 cells = [_mean([row[key] for row in of_method if key in row]) for key in (*scores, "seconds")]
-                lines.append(f"| {method} | {len(of_method)} | {' | '.join(cells)} |")
+                versions = ", ".join(sorted({row["version"] for row in of_method}))
+                lines.append(f"| {method} | {len(of_method)} | {' | '.join(cells)} | {versions} |")
     return "\n".join(lines) + "\n"
 
 

@@ -30,7 +30,7 @@ from bali.training.stream import Stream
 from bali.training.table_calibration import calibrated
 from bali.training.table_fit import Candidate, Progress, TableFit, held_out_shares, later, merged_rows, train_table
 from bali.training.table_posterior import TablePosterior
-from bali.training.table_precision import trained_by_precision
+from bali.training.table_precision import Trained, trained_by_precision
 
 #: Rows that tell the best constant output.
 _ENOUGH_ROWS = 20_000
@@ -42,8 +42,9 @@ class TrainedRows(NamedTuple):
     encoded: list[Tensor]  # rows as each of its stacks sees them, and perhaps its noise
     targets: Tensor
     weight: Tensor
-    held_out: Tensor  # (G, n)
+    held_out: Tensor  # (G, n), shares of the rows' weights that its members hold out
     is_cut_off: bool  # by Ctrl-C
+    groups: Tensor  # these and more, which a training that comes after may hold out
 
 
 class KnownWays(NamedTuple):
@@ -153,19 +154,21 @@ class BALIEstimator(FittedTable):
         on_step: Callable[[Progress], None] | None,
         *,
         go_on: bool,
-        held_out: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> TrainedRows:
-        """From distinct rows to the posterior; `held_out` where it is known which rows are."""
+        """From distinct rows to the posterior; `groups` where it is known which rows are held out."""
         if not go_on:
             self._start(rows, values, weight)
         recipe = self.recipe_
-        held_out = self._held_out(rows, values, weight) if held_out is None else held_out
+        groups = self._held_out(rows, values, weight) if groups is None else groups
+        few = groups[: recipe.n_groups]
         t, w = self._target_tensor(values), self._tensor(weight)
         encodings, candidates = self._candidates(rows, t, w, weight, go_on=go_on)
-        data, threads = (t, w, held_out), n_threads(self.n_jobs)
+        threads = n_threads(self.n_jobs)
 
-        def train(tried: Sequence[Candidate], weight: Tensor, done: int = 0) -> TableFit:
-            settings = recipe.n_members, recipe.activation, t, weight, held_out, recipe.seed
+        def train(tried: Sequence[Candidate], weight: Tensor, held_out: Tensor, done: int = 0) -> TableFit:
+            n_members = recipe.n_members if len(held_out) == len(few) else self._many_members
+            settings = n_members, recipe.activation, t, weight, held_out, recipe.seed
             return train_table(tried, *settings, n_jobs=threads, deadline=deadline, on_step=later(on_step, done))
 
         # Ways of the networks, and of the noise: how near the training rows are tells most of where predictions err.
@@ -176,34 +179,51 @@ class BALIEstimator(FittedTable):
         def seen(found: TableFit) -> list[int]:
             return list(dict.fromkeys([*found.kept, *near]))
 
-        def calibrate(found: TableFit) -> tuple[TablePosterior, list[Tensor]]:
+        def calibrate(found: TableFit, held_out: Tensor) -> tuple[TablePosterior, list[Tensor]]:
             kept, ways = [candidates[i] for i in found.kept], seen(found)
             encoded, sees = [known[i] for i in ways], ways.index(near[0]) if near else 0
-            likelihoods, offset = [c.likelihood for c in kept], kept[0].offset
+            likelihoods, offset, data = [c.likelihood for c in kept], kept[0].offset, (t, w, held_out)
             return calibrated(found.posteriors, likelihoods, encoded, *data, recipe.seed, offset, sees), encoded
 
-        found = train(candidates, w)
-        posterior, encoded = calibrate(found)
-        is_early = found.outcome == "converged" and (deadline is None or time.monotonic() <= deadline)
-        if posterior.row_noise is not None and is_early:
-            again = partial(train, done=found.n_steps)
-            posterior, encoded, found = trained_by_precision(
-                (posterior, encoded, found), candidates, *data, again, calibrate
-            )
-        ways = found.kept if posterior.row_noise is None else seen(found)
+        def again(before: Trained, held_out: Tensor) -> Trained:
+            is_late = deadline is not None and time.monotonic() > deadline
+            if before.posterior.row_noise is None or before.found.outcome != "converged" or is_late:
+                return before
+            further = partial(train, done=before.found.n_steps)
+            return trained_by_precision(before, candidates, t, w, held_out, further, calibrate)
+
+        found = train(candidates, w, few)
+        trained = Trained(*calibrate(found, few), found, few)
+        if len(groups) > len(few):
+            trained = again(trained, groups)
+        trained = again(trained, trained.held_out)
+        posterior, encoded, found, held_out = trained
+        ways = found.kept
+        if posterior.row_noise is not None and posterior.row_noise.sees == len(found.kept):
+            ways = seen(found)
         self.posterior_, self.encodings_ = posterior, [encodings[i] for i in ways]
+        self.recipe_ = replace(recipe, n_members=posterior.stacks[0].n_members, n_groups=len(held_out))
         self._remember(found, [candidates[i] for i in found.kept])
         if found.outcome == "interrupted":
             told = f"training was interrupted after {self.n_iter_:,} steps; the best posterior so far is kept"
             warnings.warn(told, ConvergenceWarning, stacklevel=4)
-        return TrainedRows(encoded[: len(ways)], t, w, held_out, found.outcome == "interrupted")
+        return TrainedRows(encoded[: len(ways)], t, w, held_out, found.outcome == "interrupted", groups)
+
+    @property
+    def _many_members(self) -> int:
+        """Of each way that is trained again by precision."""
+        recipe, is_open = self.recipe_, self.n_members is None and self.recipe_.likelihoods == ("gaussian",)
+        return max(recipe.n_members, defaults.MEMBERS_BY_PRECISION) if is_open else recipe.n_members
 
     def _held_out(self, rows: Array, values: Array, weight: Array) -> Tensor:
-        """Groups (G, n) of held-out rows, as shares of their weights."""
-        recipe = self.recipe_
-        if recipe.held_out_share == 0.0:
+        """Groups (G, n) of held-out rows, as shares of their weights: those of the first training, and perhaps more."""
+        recipe, n_members = self.recipe_, self._many_members
+        share, n_groups = recipe.held_out_share, recipe.n_groups
+        if share == 0.0:
             return torch.zeros(1, len(rows), dtype=self._dtype, device=self._device)
-        return self._tensor(held_out_shares(rows, values, weight, recipe.n_groups, recipe.held_out_share, recipe.seed))
+        if n_members > recipe.n_members:  # half of the rows, at most
+            n_groups = max(n_groups, min(n_members // 2, int(0.5 / share)))
+        return self._tensor(held_out_shares(rows, values, weight, n_groups, share, recipe.seed))
 
     def _candidates(
         self, rows: Array, t: Tensor, w: Tensor, weight: Array, *, go_on: bool

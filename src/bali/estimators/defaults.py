@@ -31,6 +31,9 @@ FEW_COLUMNS = 3
 MORE_ROWS = 5000
 #: From so many rows on, rows for training are not scarce: all members hold out the same ones.
 MANY_ROWS = 10_000
+#: Members of each way that is trained again by precision: ways are few by then, and noise by row is learnt from held-out
+#: rows, of which more members have more.
+MEMBERS_BY_PRECISION = 10
 #: Of a course: members that have seen few rows often still differ by how they began.
 LEAST_STEPS = 500
 #: Of the rows that members share.

@@ -26,6 +26,8 @@ from bali.tables.target_column import Target
 
 #: Nominal coverage of the intervals that are checked.
 COVERAGE = 0.9
+#: Levels of the quantiles that are scored: the ends of these intervals, and the middle.
+_LEVELS = ((1 - COVERAGE) / 2, 0.5, (1 + COVERAGE) / 2)
 #: Times that a Brier score is averaged over.
 _N_TIMES = 50
 
@@ -46,6 +48,10 @@ METRICS = {
     ),
     "brier_over_time": MetricText("Integrated Brier score", "squared error of survival probabilities; lower is better"),
     "crps": MetricText("CRPS", "distance between prediction and truth, in the target's units; lower is better"),
+    "interval_score": MetricText(
+        "Interval score", "width of 90 % intervals, and a penalty for values outside; in the target's units; lower is better"
+    ),
+    "pinball": MetricText("Pinball loss", "of the 5, 50 and 95 % quantiles, in the target's units; lower is better"),
     "pit_distance": MetricText(
         "PIT distance", "how far true values are from falling evenly into their predictions; best near 0"
     ),
@@ -95,9 +101,14 @@ class Scores:
             inside = (np.abs(found["pit"] - 0.5) <= COVERAGE / 2).astype(np.float64)
             parts = {"median": median, "survival": survival}
             return found | {name: part.double().cpu().numpy() for name, part in parts.items()} | {"inside": inside}
-        low, high = (end[:, 0].double().cpu().numpy() for end in predictive.interval(COVERAGE))
+        quantiles = predictive.quantiles(list(_LEVELS))[..., 0].double().cpu().numpy()  # (3, n)
+        low, high = quantiles[0], quantiles[-1]
         inside = ((low <= y) & (y <= high)).astype(np.float64)
         found |= {"predicted": predictive.mean[:, 0].double().cpu().numpy(), "inside": inside}
+        above, level = y - quantiles, np.array(_LEVELS)[:, None]
+        losses = np.maximum(level * above, (level - 1) * above)
+        # Of both ends of the interval, times 2 / (1 − coverage), it is the width and the penalty of what is outside.
+        found |= {"pinball": losses.mean(0), "interval_score": (losses[0] + losses[-1]) * 2 / (1 - COVERAGE)}
         return found | {"crps": predictive.crps(observed)[:, 0].double().cpu().numpy()}
 
     @property
@@ -121,7 +132,8 @@ class Scores:
             if self._target.task == "counts":
                 least = np.finfo(np.float64).tiny
                 scores["d2"] = float(d2_tweedie_score(y, np.maximum(predicted, least), power=1.0))
-        return scores | log_likelihood | {"crps": float(kept["crps"].mean())} | checks
+        of_distribution = {name: float(kept[name].mean()) for name in ("crps", "interval_score", "pinball")}
+        return scores | log_likelihood | of_distribution | checks
 
     def _of_durations(self, kept: dict[str, NDArray[np.float64]]) -> dict[str, float]:
         bounds, scores = durations(kept["y"][:, 0], kept["y"][:, 1]), dict[str, float]()

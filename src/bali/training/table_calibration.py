@@ -25,8 +25,10 @@ _LOG_SCALES = torch.linspace(-1.5, 1.0, 51).tolist()  # of the noise's standard 
 _SCALE_STD, _DOF_STD = 0.5, 1.0
 #: Many members have no less than this share of the noise variance that a few have on held-out rows.
 _LEAST_SHARE = 0.3
-#: Held-out rows: more tell two numbers no better.
-_MOST_ROWS = 5000
+#: Held-out rows: more tell two numbers no better, but the noise of each row is learnt from them.
+_MOST_ROWS, _MOST_ROWS_OF_NOISE = 5000, 20_000
+#: From more held-out rows on, they can tell in which way rows are to be shown to networks of their noise.
+_FEW_ROWS_OF_NOISE = 500
 _SAMPLES = 32
 #: Rows of which heaps are learnt, and rows that are predicted at once.
 _MOST_ROWS_OF_HEAPS, _AT_ONCE = 20_000, 4096
@@ -59,9 +61,9 @@ class Group(NamedTuple):
     weight: Tensor
     members: range
 
-    def some(self, n_groups: int) -> Group:
+    def some(self, n_groups: int, most: int = _MOST_ROWS) -> Group:
         """Every so many of its rows; the first ones would be no fair sample, as tables come sorted."""
-        step = -(-len(self.rows) * n_groups // _MOST_ROWS)
+        step = -(-len(self.rows) * n_groups // most)
         return Group(self.rows[::step], self.weight[::step], self.members)
 
 
@@ -75,11 +77,26 @@ def _groups(held_out: Tensor, weight: Tensor, n_members: int) -> list[Group]:
 
 
 def held_out_predictions(
-    posterior: TablePosterior, encoded: Sequence[Tensor], y: Tensor, weight: Tensor, held_out: Tensor
+    posterior: TablePosterior,
+    encoded: Sequence[Tensor],
+    y: Tensor,
+    weight: Tensor,
+    held_out: Tensor,
+    common: tuple[int, int] | None = None,
 ) -> list[Part]:
-    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out."""
+    """Of every so many held-out rows, by the members of a calibrated posterior that hold them out; or of the first groups
+    by so many of these members."""
     groups = _groups(held_out, weight, posterior.stacks[0].n_members)
+    if common is not None:
+        groups = [group._replace(members=group.members[: common[1]]) for group in groups[: common[0]]]
     return _parts(posterior, encoded, y, [group.some(len(groups)) for group in groups])
+
+
+def in_common(*trained: tuple[TablePosterior, Tensor]) -> tuple[int, int]:
+    """Groups, and members that hold out each, of posteriors and what is held out: those that all have. Mixtures of more
+    members are more likely whatever they are of."""
+    n_groups = min(len(held_out) for _, held_out in trained)
+    return n_groups, min(posterior.stacks[0].n_members // len(held_out) for posterior, held_out in trained)
 
 
 def are_likelier(now: Sequence[Part], before: Sequence[Part], n_errors: float = 1.0) -> bool:
@@ -108,14 +125,16 @@ def _with_noise(
         found = replace(posterior, noise=eye).predictive(encoded, 1)
         residual = (y - found.mean).double()
         return replace(posterior, noise=_covariance(residual, weight), noise_dof=_TYPICAL_DOF)
-    groups = [group.some(len(groups)) for group in groups]
+    groups = [group.some(len(groups), _MOST_ROWS_OF_NOISE) for group in groups]
     unit = replace(posterior, noise=1e-6 * eye)
     rows, held_weight = (torch.cat(parts) for parts in ([g.rows for g in groups], [g.weight for g in groups]))
     means = torch.cat([part.predictive.mean for part in _parts(unit, encoded, y, groups)])
     residual = (y[rows] - means).double()
     generator = torch.Generator(device=y.device).manual_seed(posterior.seed)
-    x, scales = encoded[noise_sees][rows], torch.ones_like(residual)
-    learnt = learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator, noise_sees)
+    ways = dict.fromkeys([noise_sees, *range(len(posterior.stacks))] if len(rows) > _FEW_ROWS_OF_NOISE else [noise_sees])
+    seen, scales = [(way, encoded[way][rows]) for way in ways], torch.ones_like(residual)
+    tried = [learn_row_noise(x, means, residual.to(x.dtype), held_weight, generator, way) for way, x in seen]
+    learnt = max((found for found in tried if found is not None), key=lambda found: found[0].gain, default=None)
     if learnt is not None:
         scales = learnt[1].double()
         residual = residual / scales

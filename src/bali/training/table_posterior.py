@@ -129,6 +129,8 @@ _ACTIVATION, _DOF = "gelu", 4.0
 _CONSTANT = math.lgamma((_DOF + 1) / 2) - math.lgamma(_DOF / 2) - 0.5 * math.log(_DOF * math.pi)  # of its density
 #: A prior that asks for reasons: noise is nearly constant unless residuals say otherwise.
 _RULES = CourseRules(n_steps=250, batch_size=256, prior_variance=1.0)
+#: Held-out residuals from which on steps are more, by the cube root of their number.
+_USUAL_ROWS = 500
 #: Fewer held-out residuals tell nothing about where noise is larger.
 _LEAST_ROWS = 40
 #: Predicted means among the inputs: the noise often goes with the level.
@@ -191,8 +193,9 @@ def learn_row_noise(
     held_out = fold == torch.arange(MEMBERS, device=x.device)[:, None]
     data = StackData(_inputs(x, mean), (residual / unit).to(x.dtype), weight, held_out)
     means = initial_means(MEMBERS, [data.x.shape[1], WIDTH, d], generator, x.dtype)
-    course = StackCourse(means, _ACTIVATION, _Scale(), data, _RULES, generator)
-    for _ in course.run(_RULES.n_steps):
+    rules = replace(_RULES, n_steps=round(_RULES.n_steps * max(1.0, n / _USUAL_ROWS) ** (1 / 3)))
+    course = StackCourse(means, _ACTIVATION, _Scale(), data, rules, generator)
+    for _ in course.run(rules.n_steps):
         pass
     likelihood, shifts = _Scale(), torch.linspace(-3.0, 3.0, 121, dtype=x.dtype, device=x.device)
     unseen = (course.outputs(course.best, data.x) * held_out[..., None]).sum(0)  # by the member that holds a row out

@@ -1,19 +1,26 @@
-"""A second training of a regression whose rows have noises of their own: each row counts by its precision.
+"""Further training of a regression whose rows have noises of their own: each row counts by its precision.
 
 Means are learnt first with one noise for all rows, and the noise of each from what they leave. Rows of little noise then say
-more about the mean than the first training knew. The second one goes on from where the first ended, for half as many
-steps, and is kept where held-out rows are more likely by it.
+more about the mean than the first training knew. Networks go on from where they ended, for half as many steps.
+
+Where the first training had few groups of held-out rows, as of large tables, networks first begin anew, with more members
+in more groups: noise by row is learnt from held-out rows alone, and only ways of seeing the table that were kept are trained
+again. Rows count by the root of their precision then: whoever sees little of the rows with much noise from the start errs
+more.
+
+What comes of either is kept where held-out rows are more likely by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bali.training.table_calibration import are_likelier, held_out_predictions
+from bali.training.table_calibration import are_likelier, held_out_predictions, in_common
 from bali.training.table_fit import Candidate, TableFit
 from bali.training.table_posterior import TablePosterior
 
@@ -22,42 +29,52 @@ _LEAST_SCALE = 0.05
 _AT_ONCE = 4096
 
 
+class Trained(NamedTuple):
+    """What a training comes to."""
+
+    posterior: TablePosterior
+    encoded: list[Tensor]  # rows as it sees them
+    found: TableFit
+    held_out: Tensor  # (G, n), shares of the rows' weights
+
+
 def trained_by_precision(
-    first: tuple[TablePosterior, list[Tensor], TableFit],
+    first: Trained,
     candidates: Sequence[Candidate],
     y: Tensor,
     weight: Tensor,
-    held_out: Tensor,
-    train: Callable[[list[Candidate], Tensor], TableFit],
-    calibrate: Callable[[TableFit], tuple[TablePosterior, list[Tensor]]],
-) -> tuple[TablePosterior, list[Tensor], TableFit]:
-    """The posterior, rows as it sees them, and what training found: of the second training where it is better, and otherwise
-    as they are."""
-    posterior, encoded, found = first
+    groups: Tensor,
+    train: Callable[[list[Candidate], Tensor, Tensor], TableFit],
+    calibrate: Callable[[TableFit, Tensor], tuple[TablePosterior, list[Tensor]]],
+) -> Trained:
+    """What comes of it where that is better, and otherwise the first. `groups` are of rows that members hold out now,
+    (G, n): those of the first training, or these and more, for which networks begin anew."""
+    posterior, encoded, found, held_out = first
     scale = torch.cat([_scales(posterior, [x[at : at + _AT_ONCE] for x in encoded]) for at in range(0, len(y), _AT_ONCE)])
-    precision = scale.clamp_min(_LEAST_SCALE * scale.median()).pow(-2).to(weight)
+    is_anew = len(groups) > len(held_out)
+    precision = scale.clamp_min(_LEAST_SCALE * scale.median()).pow(-1 if is_anew else -2).to(weight)
     precision *= weight.sum() / (weight * precision).sum()
-    kept = [candidates[i] for i in found.kept]
-    again = [
-        replace(c, start=[m.clone() for m in course.best], rules=replace(c.rules, n_steps=-(-c.rules.n_steps // 2)))
-        for c, course in zip(kept, found.courses, strict=True)
-    ]
+    again = [replace(candidates[i], start=None) for i in found.kept]
+    if not is_anew:
+        again = [
+            replace(c, start=[m.clone() for m in course.best], rules=replace(c.rules, n_steps=-(-c.rules.n_steps // 2)))
+            for c, course in zip(again, found.courses, strict=True)
+        ]
     try:
-        second = train(again, weight * precision)
+        second = train(again, weight * precision, groups)
     except KeyboardInterrupt:  # before it knew anything
-        return posterior, encoded, replace(found, outcome="interrupted")
-    merged = replace(
-        found,
-        kept=[found.kept[i] for i in second.kept],
-        courses=[found.courses[i] for i in second.kept],
-        posteriors=second.posteriors,
-        outcome=second.outcome,
-    )
-    later, seen = calibrate(merged)
-    before = held_out_predictions(posterior, encoded, y, weight, held_out)
-    if not are_likelier(held_out_predictions(later, seen, y, weight, held_out), before):
-        return posterior, encoded, replace(found, outcome=second.outcome)
-    return replace(later, by_precision=True), seen, merged
+        return first._replace(found=replace(found, outcome="interrupted"))
+    found = replace(found, outcome=second.outcome, n_steps=found.n_steps + second.n_steps)
+    kept = [found.kept[i] for i in second.kept]
+    courses = second.courses if is_anew else [found.courses[i] for i in second.kept]
+    now = replace(found, kept=kept, courses=courses, posteriors=second.posteriors)
+    later, seen = calibrate(now, groups)
+    common = in_common((posterior, held_out), (later, groups))
+    before = held_out_predictions(posterior, encoded, y, weight, held_out, common)
+    after = held_out_predictions(later, seen, y, weight, groups, common)
+    if not are_likelier(after, before):
+        return first._replace(found=found)
+    return Trained(replace(later, by_precision=True), seen, now, groups)
 
 
 def _scales(posterior: TablePosterior, encoded: Sequence[Tensor]) -> Tensor:
