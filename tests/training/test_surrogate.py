@@ -74,9 +74,9 @@ def test_scales_are_drawn_with_the_curvature_of_their_density() -> None:
     found = evidence.curvature(logs)
 
     def minus(values: Tensor) -> Tensor:
-        return -evidence.log_density(values.unflatten(0, (2, -1))).sum()
+        return -evidence.log_density(values.reshape(logs.shape)).sum()
 
-    hessian = torch.func.hessian(minus)(logs.flatten()).unflatten(0, (2, -1)).unflatten(2, (2, -1))
+    hessian = torch.func.hessian(minus)(logs.flatten()).reshape(*logs.shape, *logs.shape)
     for member in range(2):
         torch.testing.assert_close(found[member], hessian[member, :, member])
     _, drawn = surrogate_scales.drawn_scales(waves, x, evidence.targets, 0)

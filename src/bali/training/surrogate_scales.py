@@ -62,7 +62,7 @@ class Evidence:
     def scales(self, logs: Tensor) -> Scales:
         d, n_targets = self.x.shape[1], self.targets.shape[1]
         columns, sizes, noise = torch.split(logs[:, :-1].exp(), [d, 4 * n_targets, n_targets], -1)
-        return Scales(columns, sizes.unflatten(-1, (n_targets, 4)), noise)
+        return Scales(columns, sizes.reshape(len(logs), n_targets, 4), noise)
 
     def log_density(self, logs: Tensor) -> Tensor:
         """With the prior, up to a constant, (K,) of (K, P)."""
@@ -107,7 +107,7 @@ def drawn_scales(waves: Waves, x: Tensor, targets: Tensor, seed: int) -> tuple[W
     logs = evidence.most_likely(seed)
     with torch.no_grad():
         chosen = shared_out(evidence.log_density(logs).softmax(0))
-    members, place = chosen.unique(return_inverse=True)
+    members, place = torch.unique(chosen, return_inverse=True)
     curvature = evidence.members(members).curvature(logs[members])
     values, vectors = torch.linalg.eigh(curvature)
     engine = torch.quasirandom.SobolEngine(logs.shape[1], scramble=True, seed=seed)  # type: ignore[no-untyped-call]
