@@ -69,11 +69,24 @@ def test_an_optimisation_by_a_network(tmp_path: Path) -> None:
     assert regrets["network"][0] == regrets["process"][0]
 
 
+def test_runs_can_be_thrown_away_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning_runs, "condition", lambda seed: {"milliseconds": 2.0})
+    out, page = tmp_path / "learning.jsonl", tmp_path / "learning.md"
+    former = [line(study="condition", milliseconds=1.0, is_last=True, seed=seed) for seed in (0, 1)]
+    write_lines(out, former)
+    assert learning_runs.run(out, page, "condition", seeds=1) == former
+    found = learning_runs.run(out, page, "condition", seeds=1, again=True)
+    assert [row["milliseconds"] for row in found] == [1.0, 2.0]  # seed 1 was not asked for
+    assert found == read_lines(out)
+
+
 def test_unknown_studies_are_told() -> None:
     with pytest.raises(ValueError, match="there is no study 'all'"):
         learning_runs.jobs("all", 1)
     with pytest.raises(ValueError, match="labels has no 'iris'"):
         learning_runs.jobs("labels", 1, ["iris"])
+    with pytest.raises(ValueError, match="optimisation has no method 'query'; it has network, process"):
+        learning_runs.jobs("optimisation", 1, method="query")
 
 
 def line(**values: object) -> Line:

@@ -115,6 +115,21 @@ def test_a_batch_does_not_ask_the_same_thing_twice() -> None:
     assert len(set(query_predictive(ClassPredictive(p), 4, "batchbald")) & set(range(5))) < 4
 
 
+def test_a_row_of_the_target_tells_nothing_about_itself() -> None:
+    """Almost without noise that would be more than all that rows tell about others."""
+    together = randn(200, 1, 1, seed=1) + 0.3 * randn(200, 12, 1, seed=2)
+    pool = RegressionPredictive(
+        torch.cat([together, 5 * randn(200, 12, 1, seed=3)], 1), torch.full((1, 1, 1), 1e-10).double()
+    )
+    assert int(query_predictive(pool, 1, "epig")[0]) < 12
+    p = classes(64, 5, 3, seed=3)
+    whole = ClassInformation(p, p[:, 1:3], seeded(0)).epig()
+    others = ClassInformation(p, p[:, 1:3], seeded(0), torch.tensor([1, 2])).epig()
+    torch.testing.assert_close(others[[0, 3, 4]], whole[[0, 3, 4]])
+    one = ClassInformation(p, p[:, 2:3], seeded(0)).epig()[1]
+    torch.testing.assert_close(others[1], one / 2)
+
+
 def test_epig_asks_about_the_target() -> None:
     """Half of the rows move with the target, the others more, but by themselves."""
     with_target, alone = randn(200, 1, 1, seed=1), 5 * randn(200, 1, 1, seed=2)

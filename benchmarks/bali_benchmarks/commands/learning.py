@@ -15,6 +15,7 @@ def learning(
     what: Annotated[
         list[str] | None, typer.Option("--what", help="Only this data set or function; may be given more than once.")
     ] = None,
+    method: Annotated[str | None, typer.Option(help="Only query or random, network or process.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs, from seed 0 on.")] = 1,
     tasks: Annotated[int, typer.Option(min=1, help="Of permuted MNIST.")] = 20,
     quick: Annotated[
@@ -25,6 +26,9 @@ def learning(
         typer.Option(help="JSON lines; what is there already is not run again.", show_default="results/learning.jsonl"),
     ] = None,
     page: Annotated[Path | None, typer.Option(help="The page made from them.", show_default="docs/learning.md")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Throw away what there is of these runs, and run them again.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.", show_default="torch's own choice")] = None,
     only_page: Annotated[bool, typer.Option("--only-page", help="Run nothing; write the page from what there is.")] = False,
 ) -> None:
@@ -37,7 +41,7 @@ def learning(
     out = out or Path("results/quick/learning.jsonl" if quick else "results/learning.jsonl")
     page = page or Path("results/quick/learning.md" if quick else "docs/learning.md")
     try:
-        experiment.jobs(study, seeds, what or ())
+        experiment.jobs(study, seeds, what or (), method)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with failing_cleanly(out), thread_count(threads):
@@ -45,5 +49,7 @@ def learning(
             experiment.write_page(read_lines(out), page)
         else:
             size = experiment.QUICK if quick else Size()
-            experiment.run(out, page, study, seeds=seeds, what=what or (), n_tasks=tasks, size=size)
+            experiment.run(
+                out, page, study, seeds=seeds, what=what or (), method=method, n_tasks=tasks, size=size, again=again
+            )
         typer.echo(page.read_text(encoding="utf-8"))

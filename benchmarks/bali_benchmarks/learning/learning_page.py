@@ -179,7 +179,7 @@ def _labels(lines: Sequence[Line]) -> list[str]:
 
 def _notes(name: str) -> str:
     return (
-        f"Held-out rows are {N_VALIDATION} more labels, the same for both."
+        f"Held-out rows are {N_VALIDATION} more labels, the same for both; a run ends at {TASKS[name].enough:.0%}."
         if name == "mnist"
         else "The model is `bali.surrogate`, which holds nothing out."
     )

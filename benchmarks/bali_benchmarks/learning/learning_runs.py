@@ -39,7 +39,7 @@ class LearningJob:
         return [line for line in lines if self.key.items() <= line.items()]
 
 
-def jobs(study: str, seeds: int, what: Sequence[str] = ()) -> list[LearningJob]:
+def jobs(study: str, seeds: int, what: Sequence[str] = (), method: str | None = None) -> list[LearningJob]:
     if study not in STUDIES:
         raise ValueError(f"there is no study {study!r}; there are {', '.join(STUDIES)}")
     known = {"labels": tuple(TASKS), "optimisation": tuple(FUNCTIONS)}.get(study, ("",))
@@ -47,7 +47,10 @@ def jobs(study: str, seeds: int, what: Sequence[str] = ()) -> list[LearningJob]:
     if unknown:
         raise ValueError(f"{study} has no {unknown[0]!r}; it has {', '.join(known)}")
     methods = {"labels": ("query", "random"), "optimisation": ("network", "process")}.get(study, ("",))
-    return [LearningJob(study, s, w, m) for s in range(seeds) for w in (what or known) for m in methods]
+    if method is not None and method not in methods:
+        raise ValueError(f"{study} has no method {method!r}; it has {', '.join(filter(None, methods)) or 'none'}")
+    chosen = methods if method is None else (method,)
+    return [LearningJob(study, s, w, m) for s in range(seeds) for w in (what or known) for m in chosen]
 
 
 def run(
@@ -57,11 +60,17 @@ def run(
     *,
     seeds: int,
     what: Sequence[str] = (),
+    method: str | None = None,
     n_tasks: int = 20,
     size: Size = Size(),  # noqa: B008
+    again: bool = False,
 ) -> list[Line]:
-    lines = read_lines(out)
-    for job in jobs(study, seeds, what):
+    """`again` throws away what these jobs have, and runs all of them."""
+    lines, chosen = read_lines(out), jobs(study, seeds, what, method)
+    if again:
+        lines = [line for line in lines if not any(job.key.items() <= line.items() for job in chosen)]
+        write_lines(out, lines)
+    for job in chosen:
         done = job.own(lines)
         if any(line.get("is_last") for line in done):
             continue

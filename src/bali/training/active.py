@@ -98,10 +98,12 @@ def query_predictive(
     if not 1 <= n <= n_rows:
         raise ValueError(f"n must be between 1 and the {n_rows} rows of the pool, got {n}")
     generator = torch.Generator().manual_seed(seed)
+    places = None
     if target is None:
-        target = predictive.rows(torch.randperm(n_rows, generator=generator)[:_TARGETS])
+        places = torch.randperm(n_rows, generator=generator)[:_TARGETS]
+        target = predictive.rows(places)
     with torch.no_grad():
-        information = _information(predictive, target, generator)
+        information = _information(predictive, target, generator, places)
         if method == "bald":
             return np.asarray(information.bald().topk(n).indices.cpu().numpy(), dtype=np.int64)
         score = information.bald if method == "batchbald" else information.epig if method == "epig" else information.variance
@@ -118,14 +120,16 @@ def _predicted(model: PredictsRows | PredictsExamples, x: Any, n_samples: int) -
     return model.pred_dist(x) if isinstance(model, PredictsRows) else model.predict(x, n_samples)
 
 
-def _information(predictive: Predictive, target: Predictive, generator: torch.Generator) -> Information:
+def _information(
+    predictive: Predictive, target: Predictive, generator: torch.Generator, places: Tensor | None
+) -> Information:
     if isinstance(predictive, TwoScalePredictive) and isinstance(target, TwoScalePredictive):
         predictive, target = predictive.as_gaussians(), target.as_gaussians()
     if isinstance(predictive, RegressionPredictive) and isinstance(target, RegressionPredictive):
-        return GaussianInformation.of(predictive, target)
+        return GaussianInformation.of(predictive, target, places)
     if isinstance(predictive, ClassPredictive) and isinstance(target, ClassPredictive):
         return ClassInformation(
-            predictive.component_probabilities.double(), target.component_probabilities.double(), generator
+            predictive.component_probabilities.double(), target.component_probabilities.double(), generator, places
         )
     raise TypeError(
         f"rows can be chosen for classes and for numbers with Gaussian noise, not for {type(predictive).__name__}"

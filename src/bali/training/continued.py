@@ -24,8 +24,9 @@ from bali.training.averaging import Point
 from bali.training.examples import Examples, InMemory
 from bali.training.fitted_values import Member, Units
 
-#: Squared gradients of few held-out examples may by chance be so many times larger than expected; no more is believed.
-_MOST_UNSEEN = 10.0
+#: Squared gradients of few held-out examples may by chance be so many times larger than expected, and of many held-out
+#: examples by this share of their number; no more is believed.
+_MOST_UNSEEN, _SHARE_UNSEEN = 10.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -181,16 +182,16 @@ def remembered(examples: Examples, old: Prior | None, n: int, seed: int) -> Memo
     return Memory(InMemory(each(x, lambda part: part.clone()), y.clone()), n_new + max(before, float(kept)))
 
 
-def larger_on_unseen(layers: Mapping[str, JointLayer], unseen: Mapping[str, JointLayer]) -> dict[str, float]:
-    """By how much S is larger on held-out examples, of which `unseen` has it.
+def larger_on_unseen(layers: Mapping[str, JointLayer], unseen: Mapping[str, JointLayer], n_unseen: int) -> dict[str, float]:
+    """By how much S is larger on the held-out examples, of which `unseen` has it.
 
     A network is surer of its training examples than of others. A prior made of their gradients would forget
     (docs/decisions/0020-curvature-as-on-unseen.md).
     """
-    found = {}
+    found, most = {}, max(_MOST_UNSEEN, _SHARE_UNSEEN * n_unseen)
     for name, layer in layers.items():
         expected, measured = layer.gradients, unseen[name].gradients
         if expected is not None and measured is not None:  # else nothing is held out
             sizes = [float(s.diagonal(dim1=-2, dim2=-1).sum()) for s in (measured, expected)]
-            found[name] = min(max(sizes[0] / max(sizes[1], 1e-30), 1.0), _MOST_UNSEEN)
+            found[name] = min(max(sizes[0] / max(sizes[1], 1e-30), 1.0), most)
     return found

@@ -261,10 +261,11 @@ def _member(job: Job, course: Course, *, whole: bool) -> Member:
     noise = course.best_noise if course.best_noise is not None else course.noise
     is_linearised, unseen = job.likelihood.has_true_targets, dict[str, float]()
     if not is_linearised:
-        apart = curvature(replace(job, examples=job.held_out), dict(layers), min(len(job.held_out), _FOR_WIDTH), noise)
+        n_unseen = min(len(job.held_out), _FOR_WIDTH)
+        apart = curvature(replace(job, examples=job.held_out), dict(layers), n_unseen, noise)
     layers = curvature(job, layers, n, noise)
     if not is_linearised:
-        unseen = larger_on_unseen(layers, apart)
+        unseen = larger_on_unseen(layers, apart, n_unseen)
         for name, layer in layers.items():  # what is a sum with earlier data holds it already
             if layer.earlier is not None and layer.gradients is not None:
                 layers[name] = replace(layer, gradients=layer.gradients * unseen.pop(name, 1.0))

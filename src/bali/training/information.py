@@ -30,9 +30,12 @@ class GaussianInformation:
     pool: Tensor  # F, (n, D, S)
     target: Tensor  # (m, D, S)
     covariance: Tensor  # P, (S, S)
+    places: Tensor | None = None  # of the target rows in the pool, (m,), if that is where they are from
 
     @classmethod
-    def of(cls, predictive: RegressionPredictive, target: RegressionPredictive) -> GaussianInformation:
+    def of(
+        cls, predictive: RegressionPredictive, target: RegressionPredictive, places: Tensor | None = None
+    ) -> GaussianInformation:
         noise = predictive.noise.double().mean(0)
         factor = linalg.cholesky(noise, "predictive noise")
 
@@ -44,7 +47,7 @@ class GaussianInformation:
             return white.permute(1, 2, 0) / len(centred) ** 0.5
 
         pool = departures(predictive)
-        return cls(pool, departures(target), torch.eye(pool.shape[-1], dtype=pool.dtype, device=pool.device))
+        return cls(pool, departures(target), torch.eye(pool.shape[-1], dtype=pool.dtype, device=pool.device), places)
 
     def _covariances(self, rows: Tensor) -> Tensor:
         """Of the outputs of each row, (n, D, D)."""
@@ -58,14 +61,20 @@ class GaussianInformation:
         return 0.5 * _logdet(_with_noise(self._covariances(self.pool)))
 
     def epig(self) -> Tensor:
-        """Mean over target rows of −log det(I − V⁻¹ C V*⁻¹ Cᵀ) / 2, V and V* with noise."""
+        """Mean over target rows of −log det(I − V⁻¹ C V*⁻¹ Cᵀ) / 2, V and V* with noise.
+
+        What a row tells about itself is left out: almost without noise it is more than all that it tells about others.
+        """
         white = [_whitened(rows, _with_noise(self._covariances(rows))) for rows in (self.pool, self.target)]
         at_pool = white[0] @ self.covariance  # (n, D, S)
         found = torch.zeros(len(at_pool), dtype=at_pool.dtype, device=at_pool.device)
         eye = torch.eye(at_pool.shape[1], dtype=at_pool.dtype, device=at_pool.device)
-        for rows in white[1]:  # (D, S)
+        for number, rows in enumerate(white[1]):  # (D, S)
             correlation = at_pool @ rows.mT  # (n, D, D)
-            found -= 0.5 * _logdet(eye - correlation @ correlation.mT)
+            told = -0.5 * _logdet(eye - correlation @ correlation.mT)
+            if self.places is not None:
+                told[self.places[number]] = 0.0
+            found += told
         return found / len(white[1])
 
     def choose(self, row: int) -> None:
@@ -99,8 +108,8 @@ _AT_ONCE = 2**24
 
 
 class ClassInformation:
-    def __init__(self, pool: Tensor, target: Tensor, generator: torch.Generator) -> None:
-        self.pool, self.target = pool, target  # (S, n, C), (S, m, C)
+    def __init__(self, pool: Tensor, target: Tensor, generator: torch.Generator, places: Tensor | None = None) -> None:
+        self.pool, self.target, self._places = pool, target, places  # (S, n, C), (S, m, C), (m,)
         n_samples = len(pool)
         self._entropies = _entropy(pool)  # (S, n)
         # Whose weight sample each draw is of, and how likely its labels are under all samples.
@@ -135,14 +144,18 @@ class ClassInformation:
         total = torch.zeros(n, dtype=self.pool.dtype, device=self.pool.device)
         for weight in weights:
             weighted = target * weight[:, None]
-            of_target = _entropy(weighted.sum(0).reshape(m, c)).mean()
+            of_target = _entropy(weighted.sum(0).reshape(m, c))
             for start in range(0, n, at_once):
                 part = self.pool[:, start : start + at_once]
                 rows = part.shape[1]
                 joint = (part.reshape(s, -1).mT @ weighted).reshape(rows, c, m, c)
-                of_both = torch.special.entr(joint).sum((1, 3)).mean(1)
+                of_both = torch.special.entr(joint).sum((1, 3))
                 mixed = torch.einsum("s,snc->nc", weight, part)
-                total[start : start + at_once] += _entropy(mixed) + of_target - of_both
+                told = _entropy(mixed)[:, None] + of_target - of_both  # (rows, m)
+                if self._places is not None:  # nothing about themselves
+                    itself = torch.arange(start, start + rows, device=told.device)[:, None] == self._places
+                    told = told.masked_fill(itself, 0.0)
+                total[start : start + at_once] += told.mean(1)
         return total / len(weights)
 
     def choose(self, row: int) -> None:
