@@ -26,7 +26,7 @@ _SCALE_STD, _DOF_STD = 0.5, 1.0
 #: Many members have no less than this share of the noise variance that a few have on held-out rows.
 _LEAST_SHARE = 0.3
 #: Held-out rows: more tell two numbers no better, but the noise of each row is learnt from them.
-_MOST_ROWS, _MOST_ROWS_OF_NOISE = 5000, 20_000
+_MOST_ROWS, _MOST_ROWS_OF_NOISE = 5000, 10_000
 #: From more held-out rows on, they can tell in which way rows are to be shown to networks of their noise.
 _FEW_ROWS_OF_NOISE = 500
 _SAMPLES = 32
