@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from bali.estimators.distributional import Array, checked_weight
 from bali.estimators.encodings import Encoding, ways_to_try
 from bali.estimators.fitted_table import FittedTable
 from bali.estimators.recipe import LIKELIHOODS, Stack, make_recipe
+from bali.estimators.second_models import KnownWays, TrainedRows
 from bali.training.progress import training_bar
 from bali.training.stack_course import CourseRules, best_constant, initial_means
 from bali.training.stream import Stream
@@ -34,24 +35,6 @@ from bali.training.table_precision import Trained, trained_by_precision
 
 #: Rows that tell the best constant output.
 _ENOUGH_ROWS = 20_000
-
-
-class TrainedRows(NamedTuple):
-    """What a posterior was trained on."""
-
-    encoded: list[Tensor]  # rows as each of its stacks sees them, and perhaps its noise
-    targets: Tensor
-    weight: Tensor
-    held_out: Tensor  # (G, n), shares of the rows' weights that its members hold out
-    is_cut_off: bool  # by Ctrl-C
-    groups: Tensor  # these and more, which a training that comes after may hold out
-
-
-class KnownWays(NamedTuple):
-    """Of a model beside another one: ways of seeing rows that were found before, and the targets they may be learnt from."""
-
-    encodings: list[Encoding]
-    targets: Tensor
 
 
 class BALIEstimator(FittedTable):

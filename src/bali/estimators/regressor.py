@@ -17,16 +17,16 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from bali.estimators import second_models
-from bali.estimators.base import BALIEstimator, KnownWays, TrainedRows
+from bali.estimators.base import BALIEstimator
 from bali.estimators.distributional import Array, RegressionEstimator
 from bali.estimators.encodings import Encoding, distinct
 from bali.estimators.model_schema import BALI_REGRESSOR, LOGARITHMS
 from bali.estimators.recipe import CHOICES, LIKELIHOODS
-from bali.estimators.second_models import Logarithms, are_likelier, may_be_counts
+from bali.estimators.second_models import KnownWays, Logarithms, TrainedRows, are_likelier, may_be_counts
 from bali.estimators.table_health import TableHealth
 from bali.estimators.table_rows import table_regression, with_rows
 from bali.predictive import metrics
-from bali.predictive.durations import bounds_of, durations
+from bali.predictive.durations import given_bounds
 from bali.predictive.mixtures import Predictive
 from bali.training.calibration import Part
 from bali.training.conditioning import Conditioned
@@ -116,7 +116,7 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
             return super()._checked(X, y, min_rows=min_rows, reset=reset)
         finite: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         rows = validate_data(self, X, ensure_min_samples=min_rows, reset=reset, **finite)
-        bounds = self._bounds(y)
+        bounds = given_bounds(y)
         check_consistent_length(rows, bounds)
         return rows, bounds.numpy()
 
@@ -326,27 +326,11 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
         if self._has_durations:
             if sample_weight is not None:
                 raise ValueError("the concordance of durations takes no sample_weight")
-            return metrics.concordance(self.pred_dist(X), self._bounds(y))
+            return metrics.concordance(self.pred_dist(X), given_bounds(y))
         if set(self._likelihood_names()) <= set(CHOICES["counts"]):
             mean = np.maximum(self.predict(X), np.finfo(np.float64).tiny)
             return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=1.0))
         return float(super().score(X, y, sample_weight))
-
-    @staticmethod
-    def _bounds(y: ArrayLike) -> Tensor:
-        """Of durations, from when on and until when each may have ended, (n, 2)."""
-        given = np.asarray(y)
-        if given.dtype.names is not None:
-            return durations(given)
-        if given.ndim != 2 or given.shape[1] != 2:
-            raise ValueError(
-                "durations are an array of two columns, time and event or a lower and an upper bound, or scikit-survival's "
-                "structured array"
-            )
-        first, second = given.T.astype(np.float64)
-        if np.isin(second, (0, 1)).all() or not (first <= second).all():
-            return durations(first, second)
-        return bounds_of(torch.tensor(given.astype(np.float64)))
 
     def _original(self, predictive: Predictive) -> Any:
         return super()._original(predictive) if self.likelihood_ == "gaussian" else predictive

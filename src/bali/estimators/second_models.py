@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from bali.estimators.distributional import Array
+from bali.estimators.encodings import Encoding
 from bali.predictive.mixtures import Predictive, RegressionPredictive
 from bali.predictive.two_scales import TwoScalePredictive, on_two_scales
 from bali.training.calibration import Part
@@ -31,6 +32,27 @@ LARGEST_COUNT = 10_000
 _LEAST_VALUES = 10
 #: What the model of y and that of its logarithms have in common.
 _SHARED = ("n_features_in_", "feature_names_in_", "columns_", "n_outputs_", "_y_is_1d", "input_scaling_")
+
+
+# --- what one model tells the other -----------------------------------------------------------------------------------
+
+
+class TrainedRows(NamedTuple):
+    """What a posterior was trained on."""
+
+    encoded: list[Tensor]  # rows as each of its stacks sees them, and perhaps its noise
+    targets: Tensor
+    weight: Tensor
+    held_out: Tensor  # (G, n), shares of the rows' weights that its members hold out
+    is_cut_off: bool  # by Ctrl-C
+    groups: Tensor  # these and more, which a training that comes after may hold out
+
+
+class KnownWays(NamedTuple):
+    """Of a model beside another one: ways of seeing rows that were found before, and the targets they may be learnt from."""
+
+    encodings: list[Encoding]
+    targets: Tensor
 
 
 # --- logarithms -------------------------------------------------------------------------------------------------------

@@ -51,6 +51,22 @@ def durations(time: Tensor | ArrayLike, event: Tensor | ArrayLike | None = None)
     return torch.stack([t, torch.where(over == 1, t, torch.inf)], -1)
 
 
+def given_bounds(y: ArrayLike) -> Tensor:
+    """Bounds (n, 2) from one array: times and events, lower and upper bounds, or scikit-survival's structured array."""
+    given = np.asarray(y)
+    if given.dtype.names is not None:
+        return durations(given)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise ValueError(
+            "durations are an array of two columns, time and event or a lower and an upper bound, or scikit-survival's "
+            "structured array"
+        )
+    first, second = given.T.astype(np.float64)
+    if np.isin(second, (0, 1)).all() or not (first <= second).all():
+        return durations(first, second)
+    return bounds_of(torch.tensor(given.astype(np.float64)))
+
+
 def _array(values: Tensor | ArrayLike) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
