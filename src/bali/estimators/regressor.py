@@ -203,10 +203,11 @@ class BALIRegressor(RegressionEstimator, BALIEstimator):
 
     def _held_out_parts(self, trained: TrainedRows, common: tuple[int, int]) -> list[Part]:
         """Of what two models have in common, in the units of what this one predicts."""
-        scale, shift = (torch.as_tensor(a).to(trained.targets) for a in (self.target_scale_, self.target_mean_))
+        encoded, y, weight, held_out, *_ = trained
+        scale, shift = (torch.as_tensor(a).to(y) for a in (self.target_scale_, self.target_mean_))
         return [
             Part(self._original(part.predictive), part.y * scale + shift, part.weight)
-            for part in held_out_predictions(self.posterior_, *trained[:4], common)
+            for part in held_out_predictions(self.posterior_, encoded, y, weight, held_out, common)
         ]
 
     @property

@@ -184,17 +184,21 @@ def stated_probabilities(held: ClassHoldout) -> tuple[Array, NDArray[np.bool_]]:
     return held.confidence, held.correct
 
 
+#: Of stated probabilities, and the fewest rows of one.
+_BINS, _LEAST_ROWS = 10, 10
+
+
 def reliability(stated: Array, true: NDArray[np.bool_]) -> list[Bin]:
-    """Rows by stated probability, in ten bins of equal width; one with fewer than ten rows is joined to the next."""
-    which = np.clip((stated * 10).astype(int), 0, 9)
+    """Rows by stated probability, in bins of equal width; one with too few rows is joined to the next."""
+    which = np.clip((stated * _BINS).astype(int), 0, _BINS - 1)
     groups: list[NDArray[np.bool_]] = []
     for index in np.unique(which):
         chosen = which == index
-        if groups and groups[-1].sum() < 10:
+        if groups and groups[-1].sum() < _LEAST_ROWS:
             groups[-1] = groups[-1] | chosen
         else:
             groups.append(chosen)
-    if len(groups) > 1 and groups[-1].sum() < 10:
+    if len(groups) > 1 and groups[-1].sum() < _LEAST_ROWS:
         groups[-2:] = [groups[-2] | groups[-1]]
     return [_bin(stated[chosen], true[chosen]) for chosen in groups]
 
